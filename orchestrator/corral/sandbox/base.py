@@ -1,0 +1,161 @@
+"""The contract of a box: lifecycle and operations, the same for every engine, the fake included.
+
+Everything an operation returns was sent by the box: bounded and validated, but a claim. Operations raise ToolError for
+failures the caller (a model, a user's command) can act on, BoxLost when the box is gone, SandboxProtocolError when it
+broke the rules of the channel. tests/contract/ holds every implementation to this text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+from corral_protocol.message import (
+    EditStep,
+    ExecResult,
+    FetchReply,
+    FileChanged,
+    FileContent,
+    FreezeReply,
+    Listing,
+    PatchResult,
+    Stats,
+    TreeEntry,
+)
+
+from corral.sandbox.spec import WorkspaceMode
+
+Sink = Callable[[memoryview], None]
+"""Receives output bytes in order as they arrive. Called on the event loop: must not block for long."""
+
+
+@dataclass(frozen=True)
+class MaskedFile:
+    """A secret file of the workspace that the box sees only as a placeholder."""
+
+    path: bytes  # workspace-relative
+    reason: str  # the pattern that matched, or "credentials in .git/config"
+
+
+@dataclass(frozen=True)
+class BoxInfo:
+    """What start() made, for people and the record."""
+
+    box_id: str  # engine's id of the container
+    run_id: str
+    image: str
+    image_id: str
+    runtime: str
+    mode: WorkspaceMode  # never AUTO
+    mode_reason: str  # why not overlay, in words; "" when it is overlay
+    mount_point: str
+    uid: int
+    gid: int
+    masked: tuple[MaskedFile, ...] = ()
+    warnings: tuple[str, ...] = ()
+    start_s: float = 0.0
+    facts: dict[str, str] = field(default_factory=dict)  # toolbox version, python, cgroup layout, shell
+
+
+class Sandbox(Protocol):
+    """One disposable box. Use as `async with`; never reused after dispose()."""
+
+    @property
+    def info(self) -> BoxInfo:
+        """What was started. Raises RuntimeError before start()."""
+        ...
+
+    async def start(self) -> BoxInfo:
+        """Make the box and wait for its handshake. Raises ConfigError, SandboxError."""
+        ...
+
+    async def dispose(self) -> None:
+        """End everything in the box and remove container and volume. Never raises for a box already gone; idempotent."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def exec(
+        self,
+        argv: list[bytes | str],
+        *,
+        cwd: str = "",
+        env: dict[str, str] | None = None,
+        timeout_s: float | None = None,
+        stdin: AsyncIterator[bytes] | None = None,
+        stdout: Sink | None = None,
+        stderr: Sink | None = None,
+        merge_stderr: bool = False,
+        stream_limit: int = 64 << 20,
+        kill_background: bool = False,
+    ) -> ExecResult:
+        """Run a program, no shell. Cancelling the awaiting task kills the command's whole tree.
+
+        `stdout` and `stderr` get the full output as it comes, up to `stream_limit` bytes each (-1: no limit); the result
+        holds head and tail. A slow sink slows the command, nothing else.
+        """
+        ...
+
+    async def shell(
+        self,
+        command: str,
+        *,
+        cwd: str = "",
+        env: dict[str, str] | None = None,
+        timeout_s: float | None = None,
+        stdout: Sink | None = None,
+        stderr: Sink | None = None,
+        stream_limit: int = 64 << 20,
+    ) -> ExecResult:
+        """Run a command line in the box's shell. The caller keeps the reported `cwd` for the next call."""
+        ...
+
+    async def read_file(
+        self, path: str, *, offset: int | None = None, limit: int | None = None, max_bytes: int = 32 << 10
+    ) -> FileContent: ...
+
+    async def write_file(
+        self, path: str, content: bytes, *, overwrite: bool = True, mode: int | None = None, if_sha256: str = ""
+    ) -> FileChanged: ...
+
+    async def edit_file(self, path: str, edits: list[EditStep]) -> FileChanged: ...
+
+    async def apply_patch(self, text: bytes, *, dry_run: bool = False, overwrite: bool = False) -> PatchResult: ...
+
+    async def move_file(self, source: str, target: str, *, overwrite: bool = False) -> FileChanged: ...
+
+    async def delete_file(self, path: str, *, recursive: bool = False) -> FileChanged: ...
+
+    async def list_files(self, path: str = "", *, depth: int = 1, limit: int = 1000) -> Listing: ...
+
+    async def fetch_file(self, path: str, sink: Sink, *, offset: int = 0, limit: int = -1) -> FetchReply:
+        """The raw bytes of a file, streamed to `sink`."""
+        ...
+
+    async def store_file(
+        self, path: str, body: AsyncIterator[bytes], size: int, *, mode: int | None = None
+    ) -> FileChanged:
+        """Stream `size` raw bytes into a file; a failure leaves the old bytes."""
+        ...
+
+    def scan_tree(self, path: str = "", *, hash_files: bool = True) -> AsyncIterator[TreeEntry]:
+        """Every entry below a directory, in no promised order, never following links."""
+        ...
+
+    async def freeze(self) -> FreezeReply:
+        """Stop every untrusted process, for reading the workspace from outside. Always thaw() or dispose() after."""
+        ...
+
+    async def thaw(self) -> None: ...
+
+    async def kill_all(self) -> None:
+        """End every untrusted process."""
+        ...
+
+    async def stats(self) -> Stats: ...

@@ -1,0 +1,52 @@
+"""What a box shall be: limits, image, workspace, user. Values only; sandbox/ turns them into a container."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class WorkspaceMode(StrEnum):
+    """How the workspace gets into the box."""
+
+    AUTO = "auto"  # overlay where the engine proves that it sees the directory, else copy
+    OVERLAY = "overlay"
+    COPY = "copy"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one box may use. The numbers are SPEC's defaults; docs/reference/settings.md lists them."""
+
+    memory_bytes: int = 4 * GIB  # without swap; half of the host's memory if that is less
+    pids: int = 512
+    cpus: float = 2.0
+    open_files: int = 4096
+    file_bytes: int = 1 * GIB  # RLIMIT_FSIZE
+    workspace_bytes: int = 4 * GIB
+    workspace_inodes: int = 200_000
+    tmp_bytes: int = 512 * MIB  # /tmp; all tmpfs together stay at or under half of memory_bytes
+    home_bytes: int = 256 * MIB
+    shm_bytes: int = 64 * MIB
+    wall_s: float | None = None  # of the whole box
+
+
+@dataclass(frozen=True)
+class SandboxSpec:
+    """One box, before it exists. Paths are absolute; nothing in here is secret."""
+
+    workspace: Path
+    run_dir: Path  # owner-only directory of the run; the box's changes live in it
+    run_id: str
+    image: str = "corral-sandbox"
+    mode: WorkspaceMode = WorkspaceMode.AUTO
+    mount_point: str = "/workspace"
+    runtime: str = "runc"
+    limits: Limits = field(default_factory=Limits)
+    env: dict[str, str] = field(default_factory=dict)
+    mask: tuple[str, ...] | None = None  # gitignore-style patterns of secret files; None: the built-in list, (): none
+    force: bool = False  # allow a workspace that is / or the home directory

@@ -1,0 +1,50 @@
+"""The closed set of error codes that may travel. The host maps them; it never rebuilds an exception by name."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ErrorCode(StrEnum):
+    """Why a request failed. Every code has a row in docs/reference/errors.md."""
+
+    INVALID_ARGUMENT = "invalid_argument"
+    UNKNOWN_METHOD = "unknown_method"
+    NOT_FOUND = "not_found"
+    EXISTS = "exists"
+    NOT_A_REGULAR_FILE = "not_a_regular_file"
+    IS_A_DIRECTORY = "is_a_directory"
+    NOT_A_DIRECTORY = "not_a_directory"
+    NOT_EMPTY = "not_empty"
+    OUTSIDE_WORKSPACE = "outside_workspace"
+    READ_ONLY = "read_only"
+    PERMISSION_DENIED = "permission_denied"
+    NO_MATCH = "no_match"
+    AMBIGUOUS_MATCH = "ambiguous_match"
+    NO_CHANGE = "no_change"
+    BINARY_FILE = "binary_file"
+    UNSUPPORTED_ENCODING = "unsupported_encoding"
+    TOO_LARGE = "too_large"
+    NO_SPACE = "no_space"
+    PIDS_EXHAUSTED = "pids_exhausted"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    PATCH_INVALID = "patch_invalid"
+    PATCH_CONFLICT = "patch_conflict"
+    BUSY = "busy"
+    UNSUPPORTED = "unsupported"
+    IO_ERROR = "io_error"
+    INTERNAL = "internal"
+
+
+class WireError(Exception):
+    """A failure that becomes the `error` member of a JSON-RPC response.
+
+    `data` holds small, JSON-safe details (paths as wire names); its meaning depends on the code.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, data: dict[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data or {}

@@ -1,0 +1,351 @@
+"""Messages of the channel: params and results of every method, as frozen dataclasses.
+
+Methods are named in `Method`. Requests go from host to box unless said otherwise. `name` in a comment means the wire
+form of corral_protocol.name. The host validates everything it receives with strict TypeAdapters over these classes;
+the box validates with its own small checks. Sizes are bytes, times are seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Method(StrEnum):
+    HELLO = "hello"  # Hello -> HelloReply; must be the first request
+    PING = "ping"  # {} -> Pong; renews the lease
+    EXEC = "exec"  # Exec -> ExecResult; answered when the command's own process has ended
+    CANCEL = "exec.cancel"  # Cancel -> {}; kills that exec's whole tree, its exec answers with status `killed`
+    FREEZE = "freeze"  # {} -> FreezeReply; every untrusted process is stopped when it answers
+    THAW = "thaw"  # {} -> {}
+    KILL_ALL = "kill_all"  # {} -> {}; every untrusted process is gone when it answers
+    STATS = "stats"  # {} -> Stats
+    READ = "file.read"  # FileRead -> FileContent: the model's view, with line numbers
+    WRITE = "file.write"  # FileWrite -> FileChanged
+    EDIT = "file.edit"  # FileEdit -> FileChanged
+    PATCH = "file.patch"  # FilePatch -> PatchResult
+    MOVE = "file.move"  # FileMove -> FileChanged
+    DELETE = "file.delete"  # FileDelete -> FileChanged
+    LIST = "file.list"  # FileList -> Listing
+    FETCH = "file.fetch"  # FileFetch -> FetchReply; the raw bytes follow on the stream named in the request
+    STORE = "file.store"  # FileStore -> FileChanged; the host sends the raw bytes on the stream
+    TREE_PUT = "tree.put"  # TreePut -> TreePutReply; tar (GNU/PAX) from the host on the stream, into the workspace
+    TREE_SCAN = "tree.scan"  # TreeScan -> TreeScanReply; JSON lines of TreeEntry on the stream, box to host
+    # notifications, both directions
+    CREDIT = "stream.credit"  # Credit: the receiver of the stream lets the sender send so many bytes more
+    CLOSE = "stream.close"  # StreamClose: the sender of the stream has sent all
+    LOG = "log"  # box to host: LogLine, for the crash log only
+
+
+INITIAL_CREDIT = 256 << 10
+"""Bytes a sender may send on a new stream before the first `stream.credit`."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    protocol: int
+    uid: int  # the untrusted user
+    gid: int
+    workspace: str = "/workspace"  # name
+    home: str = "/home/box"  # name; made by the toolbox on its tmpfs, owned by the untrusted user
+    env: dict[str, str] = field(default_factory=dict)  # base environment of every command
+    lease_s: float = 60.0  # without any frame for so long the box ends itself
+    spare_supervisors: int = 2
+    max_calls: int = 64  # concurrent calls; more answer `busy`
+
+
+@dataclass(frozen=True)
+class HelloReply:
+    protocol: int
+    version: str
+    boot_id: str  # /proc/sys/kernel/random/boot_id as the box sees it
+    python: str
+    has_shell: str  # absolute path of the shell used for `shell` calls, "" when there is none
+    workspace_root: list[RootEntry] = field(default_factory=list)  # first 256 names of the workspace, sorted
+    capabilities: list[str] = field(default_factory=list)
+    cgroup: str = ""  # "v1", "v2" or "" as seen from inside
+
+
+@dataclass(frozen=True)
+class RootEntry:
+    name: str  # name
+    mode: int  # st_mode
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class Exec:
+    argv: list[str]  # names; for shell=True exactly one: the command line
+    shell: bool = False
+    cwd: str = ""  # name; "" means the workspace
+    env: dict[str, str] = field(default_factory=dict)  # on top of the base environment
+    timeout_s: float | None = None
+    stdin: int = 0  # stream id the host will send on; 0 means end-of-file at once
+    stdout: int = 0  # stream id for the full output; 0: not streamed
+    stderr: int = 0
+    merge_stderr: bool = False
+    head_bytes: int = 16 << 10  # kept for the reply, per stream
+    tail_bytes: int = 16 << 10
+    stream_limit: int = 64 << 20  # bytes streamed per stream, further output is counted and dropped; -1: no limit
+    kill_background: bool = False  # when the command ends, end its descendants too before answering
+    umask: int = 0o022
+
+
+class ExecStatus(StrEnum):
+    EXITED = "exited"
+    SIGNALED = "signaled"
+    TIMEOUT = "timeout"
+    KILLED = "killed"  # by exec.cancel, kill_all
+    NOT_STARTED = "not_started"
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One output stream: the first and last bytes, and how many there were."""
+
+    head_b64: str = ""
+    tail_b64: str = ""  # empty when head holds everything
+    total_bytes: int = 0
+    streamed_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    status: ExecStatus
+    exit_code: int = 0  # of the command; 127 not found, 126 not runnable when not_started
+    signal: int = 0
+    cwd: str = ""  # name; where the shell was at its end, "" when unknown
+    notices: list[str] = field(default_factory=list)  # e.g. "cwd was removed, now in /workspace"
+    stdout: Capture = field(default_factory=Capture)
+    stderr: Capture = field(default_factory=Capture)
+    duration_s: float = 0.0
+    background: int = 0  # descendants still alive when the call answered
+    oom_kills: int = 0  # cgroup counter, difference over the call
+    pids_refused: int = 0  # cgroup pids.events max, difference over the call
+    cpu_s: float = 0.0  # user + system of the reaped descendants
+    max_rss: int = 0
+
+
+@dataclass(frozen=True)
+class Cancel:
+    id: int  # JSON-RPC id of the exec
+
+
+@dataclass(frozen=True)
+class FreezeReply:
+    stopped: int
+    unstoppable: int = 0
+
+
+@dataclass(frozen=True)
+class Pong:
+    uptime_s: float
+
+
+@dataclass(frozen=True)
+class Stats:
+    processes: int
+    zombies: int
+    calls: int
+    rss: int  # of the first process
+    pss: int  # of all toolbox processes, 0 where the kernel does not say
+    memory_current: int = 0
+    memory_peak: int = 0
+    oom_kills: int = 0
+    pids_refused: int = 0
+    cpu_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class FileRead:
+    path: str  # name; relative paths are relative to the workspace
+    offset: int | None = None  # text: first line, 1-based; binary: byte offset
+    limit: int | None = None  # text: lines; binary: bytes
+    max_bytes: int = 32 << 10  # of text in the reply
+    max_line: int = 2000  # characters of one line; longer ones are cut with a mark
+
+
+@dataclass(frozen=True)
+class FileContent:
+    path: str  # name, absolute, links resolved
+    kind: str  # "text", "binary" or "empty"
+    size: int
+    text: str = ""  # "     1\tline\n..." ; control characters made visible; binary with an offset: a hex dump
+    first_line: int = 0
+    last_line: int = 0
+    total_lines: int | None = None  # None when the file was not read to its end
+    encoding: str = ""  # "utf-8", "utf-16-le", "utf-16-be", "latin-1?" ...
+    bom: bool = False
+    newline: str = ""  # "lf", "crlf", "cr", "mixed", "" for one line
+    final_newline: bool = True
+    truncated: bool = False
+    sha256: str = ""  # for files up to 64 MiB
+    mode: int = 0
+
+
+@dataclass(frozen=True)
+class FileWrite:
+    path: str
+    content_b64: str
+    overwrite: bool = True
+    make_parents: bool = True
+    mode: int | None = None  # for new files; None: 0644 under umask
+    if_sha256: str = ""  # refuse with patch_conflict if the file now hashes to something else
+
+
+@dataclass(frozen=True)
+class EditStep:
+    old: str
+    new: str
+    replace_all: bool = False
+
+
+@dataclass(frozen=True)
+class FileEdit:
+    path: str
+    edits: list[EditStep]
+
+
+@dataclass(frozen=True)
+class FileChanged:
+    path: str  # name, absolute
+    action: str  # created, modified, moved, deleted, unchanged
+    size: int = 0
+    sha256: str = ""
+    replaced: int = 0  # edits: number of replacements
+    diff: str = ""  # unified diff of a text change, at most 8 KiB, control characters made visible
+    notices: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class FilePatch:
+    text_b64: str  # unified diff or *** Begin Patch, detected
+    dry_run: bool = False
+    overwrite: bool = False  # allow *** Add File and Move targets that exist
+
+
+@dataclass(frozen=True)
+class PatchResult:
+    files: list[FileChanged]
+    notices: list[str] = field(default_factory=list)  # tolerances used
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class FileMove:
+    source: str
+    target: str
+    overwrite: bool = False
+    make_parents: bool = True
+
+
+@dataclass(frozen=True)
+class FileDelete:
+    path: str
+    recursive: bool = False
+
+
+@dataclass(frozen=True)
+class FileList:
+    path: str = ""
+    depth: int = 1
+    limit: int = 1000
+    include_hidden: bool = True
+
+
+@dataclass(frozen=True)
+class ListEntry:
+    path: str  # name, relative to the listed directory
+    kind: str  # file dir symlink fifo socket device
+    size: int = 0
+    mode: int = 0
+    target: str = ""  # name, for symlinks
+
+
+@dataclass(frozen=True)
+class Listing:
+    path: str
+    entries: list[ListEntry]
+    truncated: bool = False
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class FileFetch:
+    path: str
+    stream: int
+    offset: int = 0
+    limit: int = -1
+
+
+@dataclass(frozen=True)
+class FetchReply:
+    path: str
+    size: int  # of the file when opened
+    sent: int  # bytes put on the stream
+    mode: int = 0
+
+
+@dataclass(frozen=True)
+class FileStore:
+    path: str
+    stream: int
+    size: int  # bytes that will follow; anything else fails and leaves the old bytes
+    mode: int | None = None
+    overwrite: bool = True
+    make_parents: bool = True
+
+
+@dataclass(frozen=True)
+class TreePut:
+    stream: int
+    max_bytes: int
+    max_entries: int
+
+
+@dataclass(frozen=True)
+class TreePutReply:
+    entries: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TreeScan:
+    stream: int
+    path: str = ""
+    hash_files: bool = True
+
+
+@dataclass(frozen=True)
+class TreeEntry:
+    path: str  # name, relative
+    kind: str  # file dir symlink fifo socket device
+    mode: int
+    size: int
+    mtime_ns: int
+    sha256: str = ""  # regular files, when asked for
+    target: str = ""  # name, symlinks
+
+
+@dataclass(frozen=True)
+class TreeScanReply:
+    entries: int
+
+
+@dataclass(frozen=True)
+class Credit:
+    stream: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class StreamClose:
+    stream: int
+    total: int
+    error: str = ""  # an ErrorCode when the stream ended early
+
+
+@dataclass(frozen=True)
+class LogLine:
+    text: str
