@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
+from corral.sandbox.spec import WorkspaceMode
 from corral_protocol.message import (
     EditStep,
     ExecResult,
@@ -24,8 +25,6 @@ from corral_protocol.message import (
     Stats,
     TreeEntry,
 )
-
-from corral.sandbox.spec import WorkspaceMode
 
 Sink = Callable[[memoryview], None]
 """Receives output bytes in order as they arrive. Called on the event loop: must not block for long."""
@@ -72,7 +71,7 @@ class Sandbox(Protocol):
         ...
 
     async def dispose(self) -> None:
-        """End everything in the box and remove container and volume. Never raises for a box already gone; idempotent."""
+        """End everything in the box and remove container and volume. Idempotent; never raises for a gone box."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -97,7 +96,7 @@ class Sandbox(Protocol):
     ) -> ExecResult:
         """Run a program, no shell. Cancelling the awaiting task kills the command's whole tree.
 
-        `stdout` and `stderr` get the full output as it comes, up to `stream_limit` bytes each (-1: no limit); the result
+        `stdout` and `stderr` get the full output as it comes, up to `stream_limit` bytes each (-1: none); the result
         holds head and tail. A slow sink slows the command, nothing else.
         """
         ...
