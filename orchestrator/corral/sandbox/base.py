@@ -7,7 +7,7 @@ broke the rules of the channel. tests/contract/ holds every implementation to th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
@@ -26,8 +26,12 @@ from corral_protocol.message import (
     TreeEntry,
 )
 
-Sink = Callable[[memoryview], None]
-"""Receives output bytes in order as they arrive. Called on the event loop: must not block for long."""
+Sink = Callable[[memoryview], Awaitable[None] | None]
+"""Receives output bytes in order as they arrive, on the event loop: must not block.
+
+Returns None when the bytes are consumed, or an awaitable that ends when they are: only then is the sender given credit
+for more and the sink called again. The memoryview is valid until then.
+"""
 
 
 @dataclass(frozen=True)
