@@ -1,0 +1,31 @@
+# Thin names for what ./setup and the venv do.
+PYTHON := .venv/bin/python
+
+.PHONY: setup image check test test-docker test-slow docs bench
+
+setup:
+	./setup
+
+image:
+	$(PYTHON) -c 'from corral.sandbox.image import build_image; print(build_image(on_progress=print).tag)'
+
+check:
+	$(PYTHON) -m ruff format --check
+	$(PYTHON) -m ruff check
+	$(PYTHON) -m mypy
+	$(PYTHON) -m pytest -q tests/docs tests/architecture
+
+test:
+	$(PYTHON) -m pytest -q -m "not docker and not slow and not model"
+
+test-docker:
+	$(PYTHON) -m pytest -q -m "docker and not slow and not model"
+
+test-slow:
+	$(PYTHON) -m pytest -q -m "slow and not model"
+
+docs:
+	$(PYTHON) -m pytest -q tests/docs
+
+bench:
+	$(PYTHON) -m benchmarks
