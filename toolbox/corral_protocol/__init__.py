@@ -1,6 +1,5 @@
 """The wire contract between orchestrator and toolbox: names, messages, framing. Standard library only, no logic."""
 
-from corral_protocol.error import ErrorCode, WireError
 from corral_protocol.framing import (
     CHUNK_TYPE,
     HEADER,
@@ -13,8 +12,22 @@ from corral_protocol.framing import (
 )
 from corral_protocol.name import decode_name, encode_name
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from corral_protocol.error import ErrorCode, WireError
+
 PROTOCOL_VERSION = 1
 """Raised by one whenever a message changes in a way the other side must know about."""
+
+
+def __getattr__(name: str) -> object:
+    """ErrorCode and WireError on first use: `enum` costs the toolbox's first process 2 ms it does not need."""
+    if name in {"ErrorCode", "WireError"}:
+        from corral_protocol import error
+
+        return getattr(error, name)
+    raise AttributeError(name)
+
 
 __all__ = [
     "CHUNK_TYPE",

@@ -1,8 +1,14 @@
-"""The closed set of error codes that may travel. The host maps them; it never rebuilds an exception by name."""
+"""The closed set of error codes that may travel. The host maps them; it never rebuilds an exception by name.
+
+On the wire: `"error": {"code": -32000, "message": text, "data": {"code": ErrorCode, "details": {...}}}`.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
+
+RPC_ERROR = -32000
+"""The numeric `code` of every JSON-RPC error object; the real code is `data.code`."""
 
 
 class ErrorCode(StrEnum):

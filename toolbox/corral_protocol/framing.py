@@ -7,7 +7,6 @@ ends the box: a hostile peer is not argued with.
 
 from __future__ import annotations
 
-import json
 import struct
 
 HEADER = struct.Struct(">I")
@@ -28,6 +27,8 @@ class FrameError(Exception):
 
 def encode_control(message: dict[str, object]) -> bytes:
     """One JSON-RPC message as a frame. Raises ValueError if it is too large or holds NaN."""
+    import json  # late: a third of the toolbox's start-up time, and the toolbox encodes by itself
+
     body = json.dumps(message, separators=(",", ":"), allow_nan=False).encode("ascii")
     if len(body) > MAX_CONTROL_BYTES:
         raise ValueError(f"control message of {len(body)} bytes is over the limit of {MAX_CONTROL_BYTES}")
