@@ -39,6 +39,25 @@ class ToolStatus(StrEnum):
     UNKNOWN_STATE = "unknown_state"
 
 
+class ToolKind(StrEnum):
+    """What a tool does, as policy sees it: each kind is one action of policies/corral.cedarschema."""
+
+    READ = "read"
+    WRITE = "write"
+    DELETE = "delete"
+    SHELL = "shell"
+    SESSION = "session"  # touches neither files nor commands: finish, diff
+    CALL = "call"  # anything else: own tools, MCP
+
+
+class ArgumentRole(StrEnum):
+    """What an argument means to policy, where it means something."""
+
+    PATH = "path"
+    PATCH = "patch"
+    COMMAND = "command"
+
+
 class ToolSpec(Frozen):
     """One tool, once: the model's schema, validation, policy input and docs all come from here."""
 
@@ -51,6 +70,8 @@ class ToolSpec(Frozen):
     idempotent: bool
     timeout_s: float
     permission: Permission = Permission.USER
+    kind: ToolKind = ToolKind.CALL
+    roles: dict[str, ArgumentRole] = Field(default_factory=dict)  # argument name -> what policy reads it as
 
 
 class ToolCall(Frozen):
