@@ -1,4 +1,4 @@
-"""One function that makes any text safe and honest to look at: what cannot be seen, or acts on a terminal, is spelled out.
+"""One function that makes any text safe and honest to look at: what is unseen, or acts on a terminal, is spelled out.
 
 Every place that shows text of a box, a model or a repository to a person goes through `visible`: terminal, log viewer,
 approval preview, error messages. It is injective: two different inputs never look the same.
