@@ -1,0 +1,21 @@
+"""How a workspace gets into a box: overlay or copy, ownership, masks, limits, and proof that it is the right one."""
+
+from corral.sandbox.workspace.baseline import Baseline, load_baseline, load_entries
+from corral.sandbox.workspace.kernel.link_dir import LinkDir, find_stale_link_dirs
+from corral.sandbox.workspace.prepare import prepare_workspace
+from corral.sandbox.workspace.prepared import PreparedWorkspace
+from corral.sandbox.workspace.tree.pack import Packed
+from corral.sandbox.workspace.tree.watcher import Breach, watch_upper
+
+__all__ = [
+    "Baseline",
+    "Breach",
+    "LinkDir",
+    "Packed",
+    "PreparedWorkspace",
+    "find_stale_link_dirs",
+    "load_baseline",
+    "load_entries",
+    "prepare_workspace",
+    "watch_upper",
+]

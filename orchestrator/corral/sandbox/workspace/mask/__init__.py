@@ -1,0 +1,1 @@
+"""Secret files of the workspace that a box sees only as placeholders."""

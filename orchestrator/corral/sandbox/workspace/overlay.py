@@ -1,0 +1,182 @@
+"""The overlay: the workspace below, read-only; the run's own directory above; the engine mounts it by short names."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.errors import SandboxError
+from corral.sandbox.labels import labels
+from corral.sandbox.spec import SandboxSpec
+from corral.sandbox.workspace import proof
+from corral.sandbox.workspace.kernel.idmap import attach_idmapped_clone
+from corral.sandbox.workspace.kernel.link_dir import LinkDir
+from corral.sandbox.workspace.kernel.syscall import try_mount
+from corral.sandbox.workspace.mask.plant import Planter
+from corral.sandbox.workspace.mask.search import Secret
+from corral.sandbox.workspace.owner import BoxOwner
+from corral.sandbox.workspace.precheck import Obstacle
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class BoxDirs:
+    """The part of the run directory that a box writes to. `box` itself is never seen from inside."""
+
+    box: Path
+
+    @property
+    def upper(self) -> Path:
+        return self.box / "upper"
+
+    @property
+    def work(self) -> Path:
+        return self.box / "work"
+
+    @property
+    def ready(self) -> Path:
+        """Exists once the upper directory was made complete: a second box takes it as it is."""
+        return self.box / "ready"
+
+    def create(self) -> None:
+        for path in (self.box, self.upper, self.work):
+            path.mkdir(mode=0o700, exist_ok=True)
+
+
+@dataclass
+class Overlay:
+    """A view that is ready to be mounted. `lower` belongs to the caller, the rest goes with close()."""
+
+    lower: int
+    upper: int
+    links: LinkDir
+    nonce: bytes = b""
+    before: proof.Root | None = None
+    has_index: bool = True
+    is_tried: bool = False  # whether this kernel took the options already
+    is_temporary_there: bool = True
+
+    def remove_temporary(self) -> None:
+        """What only the start of a box needs: the mount it was made from, the short names, the proof."""
+        if not self.is_temporary_there:
+            return
+        self.is_temporary_there = False
+        if self.nonce:
+            proof.remove_nonce(self.upper, self.nonce)
+        self.links.remove()
+
+    def close(self) -> None:
+        try:
+            self.remove_temporary()
+        finally:
+            if self.upper >= 0:
+                os.close(self.upper)
+                self.upper = -1
+
+
+def build_overlay(
+    lower: int, root: bytes, spec: SandboxSpec, dirs: BoxDirs, owner: BoxOwner, secrets: Sequence[Secret]
+) -> Overlay | Obstacle:
+    """Make everything that a mount of the view needs, or say why this host cannot."""
+    links = LinkDir.create(labels(spec.run_id, "workspace"), dirs.upper, dirs.work)
+    with contextlib.ExitStack() as undo:
+        undo.callback(links.remove)
+        obstacle = _link_lower(lower, root, links, owner)
+        if obstacle is not None:
+            return obstacle
+        overlay = Overlay(lower, os.open(dirs.upper, _DIRECTORY), links)
+        undo.callback(overlay.close)
+        _fill_upper(overlay, dirs, owner, secrets)
+        if os.geteuid() == 0:
+            obstacle = _try_options(overlay)
+            if obstacle is not None:
+                return obstacle
+        overlay.before = proof.list_merged(lower, overlay.upper)
+        undo.pop_all()
+        return overlay
+
+
+def describe_mount(overlay: Overlay, spec: SandboxSpec, *, index: bool) -> dict[str, object]:
+    """The entry of HostConfig.Mounts. No source: an anonymous volume goes with its container."""
+    options = [f"{key}={value}" if value is not None else key for key, value in _options(overlay, index=index)]
+    return {
+        "Type": "volume",
+        "Target": spec.mount_point,
+        "VolumeOptions": {
+            "NoCopy": True,  # or the engine copies what the image has at that place into the upper directory
+            "Labels": labels(spec.run_id, "workspace"),
+            "DriverConfig": {
+                "Name": "local",
+                "Options": {"type": "overlay", "device": "overlay", "o": ",".join([*options, "nosuid", "nodev"])},
+            },
+        },
+    }
+
+
+def _link_lower(lower: int, root: bytes, links: LinkDir, owner: BoxOwner) -> Obstacle | None:
+    if not owner.is_mapped:
+        os.symlink(root, os.fsencode(links.lower))
+        return None
+    links.lower.mkdir(mode=0o700)
+    try:
+        attach_idmapped_clone(lower, links.lower, owner.users, owner.groups)
+    except OSError as error:
+        return Obstacle(
+            f"the workspace's file system or this kernel cannot map file owners ({error.strerror})",
+            "use copy mode, or run as an ordinary user in the docker group",
+        )
+    return None
+
+
+def _fill_upper(overlay: Overlay, dirs: BoxDirs, owner: BoxOwner, secrets: Sequence[Secret]) -> None:
+    """Masks, the proof, and last the looks of the workspace's own directory: its mode may forbid writing."""
+    planter = Planter(overlay.lower, overlay.upper, owner.users, owner.groups)
+    is_fresh = not dirs.ready.exists()
+    status = os.fstat(overlay.lower if is_fresh else overlay.upper)
+    os.fchmod(overlay.upper, 0o700)
+    try:
+        for secret in secrets:
+            planter.plant(secret)
+        overlay.nonce = proof.plant_nonce(overlay.upper)
+        if is_fresh:
+            planter.copy_owner(overlay.upper, status)
+    finally:
+        os.fchmod(overlay.upper, stat.S_IMODE(status.st_mode))
+    dirs.ready.touch()
+
+
+def _try_options(overlay: Overlay) -> Obstacle | None:
+    """Root asks the kernel itself: with index, without, or not at all."""
+    overlay.is_tried = True
+    failure = ""
+    for index in (True, False):
+        try:
+            try_mount("overlay", _options(overlay, index=index))
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                raise SandboxError(
+                    "another box is still mounted over this run's changes", hint="wait until it has ended"
+                ) from None
+            failure = error.strerror or "unknown"
+        else:
+            overlay.has_index = index
+            return None
+    return Obstacle(f"the kernel refuses an overlay of this workspace ({failure})", "use copy mode")
+
+
+def _options(overlay: Overlay, *, index: bool) -> list[tuple[str, str | None]]:
+    # SECURITY: userxattr: the box can set user attributes only in escaped form, so it cannot forge the overlay's own.
+    # test_workspace_docker.py::test_box_cannot_forge_overlay_marks
+    return [
+        ("lowerdir", str(overlay.links.lower)),
+        ("upperdir", str(overlay.links.upper)),
+        ("workdir", str(overlay.links.work)),
+        ("userxattr", None),
+        ("index", "on" if index else "off"),
+    ]

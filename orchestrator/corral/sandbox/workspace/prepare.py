@@ -1,0 +1,186 @@
+"""From a spec to a workspace that an engine can mount: check, lock, mask, overlay where possible, else copy."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from corral.errors import ConfigError, SandboxError, WorkspaceError
+from corral.sandbox.base import MaskedFile
+from corral.sandbox.spec import SandboxSpec, WorkspaceMode
+from corral.sandbox.workspace.baseline import FILE, Baseline, write_baseline
+from corral.sandbox.workspace.copy import check_size, describe_copy_mount
+from corral.sandbox.workspace.kernel.mount_table import MountTable
+from corral.sandbox.workspace.mask.search import MAX_MASKS, Secret, SecretSearch
+from corral.sandbox.workspace.overlay import BoxDirs, Overlay, build_overlay, describe_mount
+from corral.sandbox.workspace.owner import BoxOwner, choose_owner
+from corral.sandbox.workspace.precheck import Obstacle, check_workspace, find_obstacle, find_table_warning
+from corral.sandbox.workspace.prepared import PreparedWorkspace
+from corral.sandbox.workspace.tree.pack import measure
+
+_PATH = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def prepare_workspace(spec: SandboxSpec, *, force_copy_reason: str | None = None) -> PreparedWorkspace:
+    """Make the workspace ready for one box. Blocks for milliseconds; call it in a thread.
+
+    With `force_copy_reason` a copy is made although the spec would allow the overlay: the engine proved blind.
+    Discard the first attempt before. Raises WorkspaceError and ConfigError (the user acts), SandboxError.
+    """
+    root = check_workspace(spec.workspace, spec.run_dir, force=spec.force)
+    with contextlib.ExitStack() as undo:
+        try:
+            return _Preparation(spec, root, undo).run(force_copy_reason)
+        except OSError as error:
+            raise _explain(error, spec.run_dir) from error
+
+
+class _Preparation:
+    """The steps, and what they share. Everything they acquire is on `undo`."""
+
+    def __init__(self, spec: SandboxSpec, root: bytes, undo: contextlib.ExitStack) -> None:
+        self.spec = spec
+        self.root = root
+        self.undo = undo
+        self.dirs = BoxDirs(spec.run_dir / "box")
+        self.table = MountTable.load()
+        self.notes: list[str] = []
+
+    def run(self, force_copy_reason: str | None) -> PreparedWorkspace:
+        self.dirs.create()
+        self._lock_box()
+        self.descriptor = os.open(self.root, _PATH)
+        self.undo.callback(os.close, self.descriptor)
+        warning = find_table_warning(self.table)
+        if warning:
+            self.notes.append(warning)
+        owner = self._choose_owner()
+        secrets = self._find_secrets()
+        overlay, reason = self._choose_view(owner, secrets, force_copy_reason)
+        if overlay is None:
+            return self._finish_copy(owner, secrets, reason)
+        return self._finish_overlay(owner, secrets, overlay)
+
+    def _lock_box(self) -> None:
+        """Two boxes over one upper directory corrupt it; without index the kernel only warns."""
+        descriptor = os.open(self.dirs.box, _PATH | os.O_NOFOLLOW)
+        self.undo.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SandboxError(
+                f"run {self.spec.run_id!r} is in use by another box", hint="wait until that box has ended"
+            ) from None
+
+    def _choose_owner(self) -> BoxOwner:
+        """The same id again for a second box: the changes of the first belong to it."""
+        memory = self.dirs.box / "uid"
+        preferred: int | None = None
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            preferred = int(memory.read_text(encoding="ascii"))
+        owner = choose_owner(os.fstat(self.descriptor), preferred)
+        self.undo.callback(owner.release)
+        if preferred != owner.uid:
+            memory.write_text(str(owner.uid), encoding="ascii")
+        return owner
+
+    def _find_secrets(self) -> list[Secret]:
+        if self.spec.mask == ():
+            return []
+        search = SecretSearch(self.descriptor, self.spec.mask)
+        secrets = search.run()
+        if not search.is_complete:
+            self.notes.append(
+                f"the workspace is too large to look everywhere for secret files: {search.seen} entries were looked at "
+                f"({MAX_MASKS} masks at most), the rest is shown as it is; name secret files as mask patterns"
+            )
+        return secrets
+
+    def _choose_view(
+        self, owner: BoxOwner, secrets: list[Secret], force_copy_reason: str | None
+    ) -> tuple[Overlay | None, str]:
+        """The overlay, or None and the reason for a copy."""
+        mode = self.spec.mode
+        if mode is WorkspaceMode.COPY:
+            return None, "asked for"
+        if force_copy_reason is not None:
+            obstacle = Obstacle(force_copy_reason, "use copy mode, or an engine on this machine")
+        else:
+            found = find_obstacle(self.root, self.dirs.upper, self.dirs.work, self.table)
+            view = found or build_overlay(self.descriptor, self.root, self.spec, self.dirs, owner, secrets)
+            if isinstance(view, Overlay):
+                self.undo.callback(view.close)
+                return view, ""
+            obstacle = view
+        if mode is WorkspaceMode.OVERLAY:
+            raise WorkspaceError(f"overlay mode is not possible: {obstacle.reason}", hint=obstacle.hint)
+        return None, obstacle.reason
+
+    def _finish_overlay(self, owner: BoxOwner, secrets: list[Secret], overlay: Overlay) -> PreparedWorkspace:
+        base = self._make_base(WorkspaceMode.OVERLAY)
+        write_baseline(self.spec.run_dir / FILE, base).close()
+        return PreparedWorkspace(
+            mode=WorkspaceMode.OVERLAY,
+            mode_reason="",
+            uid=owner.uid,
+            gid=owner.gid,
+            mount=describe_mount(overlay, self.spec, index=overlay.has_index),
+            fallback_mount=None if overlay.is_tried else describe_mount(overlay, self.spec, index=False),
+            masked=_name_masks(secrets),
+            base=base,
+            spec=self.spec,
+            root=self.descriptor,
+            masks={},
+            overlay=overlay,
+            cleanup=self.undo.pop_all(),
+            notes=self.notes,
+        )
+
+    def _finish_copy(self, owner: BoxOwner, secrets: list[Secret], reason: str) -> PreparedWorkspace:
+        measured = measure(self.descriptor)
+        check_size(measured, self.spec)
+        mount, warning = describe_copy_mount(self.spec, measured, os.fstat(self.descriptor), owner.uid, owner.gid)
+        if warning:
+            self.notes.append(warning)
+        return PreparedWorkspace(
+            mode=WorkspaceMode.COPY,
+            mode_reason=reason,
+            uid=owner.uid,
+            gid=owner.gid,
+            mount=mount,
+            fallback_mount=None,
+            masked=_name_masks(secrets),
+            base=self._make_base(WorkspaceMode.COPY),
+            spec=self.spec,
+            root=self.descriptor,
+            masks={os.fsencode(secret.path): secret.content for secret in secrets},
+            overlay=None,
+            cleanup=self.undo.pop_all(),
+            notes=self.notes,
+        )
+
+    def _make_base(self, mode: WorkspaceMode) -> Baseline:
+        # The precise clock: the file system's own one may lag behind it by a tick, never run ahead.
+        return Baseline(mode, self.root, time.time_ns())
+
+
+def _name_masks(secrets: list[Secret]) -> tuple[MaskedFile, ...]:
+    return tuple(MaskedFile(os.fsencode(secret.path), secret.reason) for secret in secrets)
+
+
+def _explain(error: OSError, run_dir: Path) -> ConfigError | SandboxError:
+    words = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SandboxError(
+            f"the disk is full: {words} in {str(run_dir)!r}", hint="free some space, or set XDG_DATA_HOME"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
+        return ConfigError(
+            f"the run's directory {str(run_dir)!r} cannot be used: {words}",
+            hint="set XDG_DATA_HOME to a writable place",
+        )
+    return SandboxError(f"the workspace cannot be prepared: {words}", hint=f"the run's directory is {str(run_dir)!r}")

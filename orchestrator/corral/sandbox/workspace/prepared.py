@@ -1,0 +1,97 @@
+"""A workspace made ready for one box: how it gets in, as whom the box runs, and what must go afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corral.sandbox.base import MaskedFile
+from corral.sandbox.spec import SandboxSpec, WorkspaceMode
+from corral.sandbox.workspace import proof
+from corral.sandbox.workspace.baseline import FILE, Baseline, append_entry, write_baseline
+from corral.sandbox.workspace.copy import describe_path, iterate_in_thread
+from corral.sandbox.workspace.overlay import Overlay
+from corral.sandbox.workspace.tree.pack import Packed, TreePack
+from corral_protocol.message import HelloReply
+
+_NAMED_SKIPS = 5
+
+
+@dataclass
+class PreparedWorkspace:
+    """What prepare_workspace made. Call discard() in any case; its methods but tar_stream() block for milliseconds."""
+
+    mode: WorkspaceMode
+    """OVERLAY or COPY."""
+    mode_reason: str
+    """Why it is not the overlay, in words; "" for the overlay."""
+    uid: int
+    gid: int
+    mount: dict[str, object]
+    """The entry for HostConfig.Mounts."""
+    fallback_mount: dict[str, object] | None
+    """What to try when the engine refuses `mount` (no index); None when the kernel has already taken it."""
+    masked: tuple[MaskedFile, ...]
+    """Every path is covered with all that is below it; an export leaves these out."""
+    base: Baseline
+    spec: SandboxSpec
+    root: int
+    """An open descriptor of the workspace."""
+    masks: dict[bytes, bytes | None]
+    overlay: Overlay | None
+    cleanup: contextlib.ExitStack
+    notes: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should be told. Grows when a copy had to leave something out."""
+        return tuple(self.notes)
+
+    @property
+    def baseline(self) -> Path:
+        """The state of the original at the start, for the export; see baseline.load_baseline and load_entries."""
+        return self.spec.run_dir / FILE
+
+    @property
+    def upper(self) -> Path | None:
+        """The directory that holds the box's changes; None for a copy."""
+        return self.spec.run_dir / "box" / "upper" if self.overlay else None
+
+    def verify(self, hello: HelloReply) -> str | None:
+        """None when the box provably sees this very workspace, else why not. Before any untrusted process runs."""
+        if self.overlay is None or self.overlay.before is None:
+            return None
+        now = proof.list_merged(self.root, self.overlay.upper)
+        return proof.find_mismatch(hello, self.overlay.nonce, self.overlay.before, now)
+
+    def after_start(self) -> None:
+        """Take away what only the start needed; the running box keeps its mount. Idempotent."""
+        with self.lock:
+            if self.overlay is not None:
+                self.overlay.remove_temporary()
+
+    async def tar_stream(self) -> AsyncIterator[bytes]:
+        """The workspace as GNU tar, for copy mode. Writes the baseline on the way. Raises WorkspaceError."""
+        limits = self.spec.limits
+        with write_baseline(self.baseline, self.base) as manifest:
+
+            def record(entry: Packed) -> None:
+                append_entry(manifest, entry)
+
+            pack = TreePack(self.root, self.masks, limits.workspace_bytes, limits.workspace_inodes, record)
+            async for batch in iterate_in_thread(iter(pack)):
+                yield batch
+        for path, reason in pack.skipped[:_NAMED_SKIPS]:
+            self.notes.append(f"not copied into the box: {describe_path(path)}: {reason}")
+        if len(pack.skipped) > _NAMED_SKIPS:
+            self.notes.append(f"not copied into the box: {len(pack.skipped) - _NAMED_SKIPS} more")
+
+    def discard(self) -> None:
+        """Give back everything but the run directory: mounts, links, ids, locks. Idempotent."""
+        with self.lock:
+            self.cleanup.close()
+            self.root = -1

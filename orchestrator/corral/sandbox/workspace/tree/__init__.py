@@ -1,0 +1,1 @@
+"""Walking trees that may hold anything: by descriptor, never following a link, bounded."""
