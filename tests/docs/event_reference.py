@@ -38,8 +38,8 @@ owner only. Each line has exactly this form and order, without spaces:
 | `hash` | SHA-256, in hex, of the line's bytes before `,"hash"` followed by `}` |
 
 To check a line without corral: `printf '%s}' "${line%,\\"hash\\":*}" | sha256sum`. A changed, removed, inserted or
-reordered line breaks the chain; `corral log verify` names it. That whole lines were removed at the end shows as a missing
-`run.finished`, or against a head (sequence and hash) kept elsewhere.
+reordered line breaks the chain; `corral log verify` names it. That whole lines were removed at the end shows as a
+missing `run.finished`, or against a head (sequence and hash) kept elsewhere.
 
 Over-long text is cut to head and tail around `…[cut: N characters, sha256 …]…`; a byte that was no UTF-8 is written
 `\\xNN`, half a surrogate pair U+FFFD. A line is at most 4 MiB.
@@ -92,8 +92,8 @@ def render_reference() -> str:
     parts += [render_model(model.__name__, model) for model in shared]
     parts.append(
         "Types: `Name` is text of at most 512 characters, `Line` 4,096, `Block` 65,536, `Body` 1,048,576; `Lines` are"
-        " at most 1,000 of them; `Facts` and `Arguments` are JSON objects with each text bounded likewise; `Digest` is a"
-        " SHA-256 in hex or empty.\n"
+        " at most 1,000 of them; `Facts` and `Arguments` are JSON objects with each text bounded likewise; `Digest` is"
+        " a SHA-256 in hex or empty.\n"
     )
     return "\n".join(parts)
 
