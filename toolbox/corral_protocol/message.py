@@ -326,6 +326,7 @@ class TreeEntry:
     mtime_ns: int
     sha256: str = ""  # regular files, when asked for
     target: str = ""  # name, symlinks
+    error: str = ""  # an ErrorCode when it could not be read, or is too deep or too large: what is below is missing
 
 
 @dataclass(frozen=True)
