@@ -1,0 +1,128 @@
+"""The body of `corral exec`: one command of the user's in the box, recorded like any tool call."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from corral.agent.run import Ending
+from corral.agent.stop import StopReason
+from corral.record import RecordLog
+from corral.sandbox.base import Sandbox, Sink
+from corral.schema.events import ToolFinished, ToolStarted
+from corral.schema.tools import ToolStatus
+from corral.schema.visible import visible
+from corral_protocol.message import ExecResult, ExecStatus
+
+CALL_ID = "exec"
+TIME_LIMIT_EXIT = 124
+
+
+@dataclass
+class Command:
+    """What to run and where its streams go. `result` is set when it has ended."""
+
+    argv: list[bytes]
+    record: RecordLog
+    cwd: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+    stdin: AsyncIterator[bytes] | None = None
+    stdout: Sink | None = None
+    stderr: Sink | None = None
+    result: ExecResult | None = None
+
+    async def __call__(self, sandbox: Sandbox) -> Ending:
+        """Run it to its end. The command's own failure is a result, never an error."""
+        self.record.append(self._started())
+        result = await sandbox.exec(
+            list(self.argv),
+            cwd=self.cwd,
+            env=self.env,
+            timeout_s=self.timeout_s,
+            stdin=self.stdin,
+            stdout=self.stdout,
+            stderr=self.stderr,
+            stream_limit=-1,
+            kill_background=True,
+        )
+        self.result = result
+        self.record.append(self._finished(result))
+        return Ending(_reason(result), exit_code=exit_code(result), summary=describe_result(result))
+
+    def _started(self) -> ToolStarted:
+        shown = [visible(part) for part in self.argv]
+        digest = hashlib.sha256(json.dumps(shown).encode()).hexdigest()
+        return ToolStarted(
+            call_id=CALL_ID,
+            tool="exec",
+            arguments={"argv": shown, "env": sorted(self.env)},
+            arguments_sha256=digest,
+            side_effect="workspace_write",
+            cwd=self.cwd,
+            timeout_s=self.timeout_s,
+        )
+
+    def _finished(self, result: ExecResult) -> ToolFinished:
+        status = {ExecStatus.TIMEOUT: ToolStatus.TIMEOUT, ExecStatus.EXITED: ToolStatus.OK}.get(
+            result.status, ToolStatus.ERROR
+        )
+        return ToolFinished(
+            call_id=CALL_ID,
+            tool="exec",
+            status=status.value,
+            success=result.status is ExecStatus.EXITED and result.exit_code == 0,
+            summary=describe_result(result),
+            output_bytes=result.stdout.total_bytes + result.stderr.total_bytes,
+            exit_code=result.exit_code if result.status is ExecStatus.EXITED else None,
+            signal=result.signal or None,
+            cause=find_cause(result),
+            duration_s=result.duration_s,
+            facts={
+                "cpu_s": result.cpu_s,
+                "max_rss": result.max_rss,
+                "oom_kills": result.oom_kills,
+                "pids_refused": result.pids_refused,
+            },
+        )
+
+
+def exit_code(result: ExecResult) -> int:
+    """SPEC: the command's own, 128+n on signal, 124 time limit, 126 not runnable, 127 not found."""
+    if result.status is ExecStatus.TIMEOUT:
+        return TIME_LIMIT_EXIT
+    if result.status in (ExecStatus.SIGNALED, ExecStatus.KILLED):
+        return 128 + (result.signal or 9)
+    return result.exit_code
+
+
+def find_cause(result: ExecResult) -> str:
+    """The failure cause that counters and status prove, or ""."""
+    if result.status is ExecStatus.TIMEOUT:
+        return "timeout"
+    if result.oom_kills:
+        return "oom"
+    if result.pids_refused:
+        return "pids_exhausted"
+    return "killed" if result.status is ExecStatus.KILLED else ""
+
+
+def describe_result(result: ExecResult) -> str:
+    """How the command ended, in a few words."""
+    match result.status:
+        case ExecStatus.EXITED:
+            return f"exit {result.exit_code}"
+        case ExecStatus.SIGNALED:
+            return f"ended by signal {result.signal}"
+        case ExecStatus.TIMEOUT:
+            return "time limit reached"
+        case ExecStatus.KILLED:
+            return "killed"
+        case _:
+            return "not found" if result.exit_code == 127 else "could not be started"
+
+
+def _reason(result: ExecResult) -> StopReason:
+    return StopReason.TIME_LIMIT if result.status is ExecStatus.TIMEOUT else StopReason.FINISHED

@@ -1,0 +1,205 @@
+"""`corral exec`: a command in a fresh box on a copy-on-write view of the workspace."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+from cyclopts import Parameter
+
+from corral.cli.output import has_colour, note, paint, print_json
+from corral.errors import ConfigError
+
+if TYPE_CHECKING:
+    from corral.app import ExecOutcome, ExecRequest
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def exec_command(
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    directory: Annotated[Path, Parameter(name=["--directory", "-C"])] = Path(),
+    env: Annotated[list[str] | None, Parameter(name=["--env", "-e"], negative="")] = None,
+    image: str | None = None,
+    mode: str | None = None,
+    timeout: Annotated[float | None, Parameter(name="--timeout")] = None,
+    patch: Annotated[Path | None, Parameter(name="--patch")] = None,
+    include_ignored: Annotated[bool, Parameter(negative="")] = False,
+    force: Annotated[bool, Parameter(negative="")] = False,
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
+    json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Run a command in a fresh box: corral exec [options] -- CMD ...
+
+    Its output is passed on as it comes, its exit code is corral's. Then a summary on stderr says what it changed. The
+    original is never written: the changes are kept as a patch for `corral apply`.
+
+    Parameters
+    ----------
+    directory
+        The workspace; the box sees it as /workspace.
+    env
+        NAME=VALUE for the command, or NAME to pass on yours. The box sees it: never pass a secret.
+    image
+        Image of the box instead of the sandbox image.
+    mode
+        How the workspace gets in: auto, overlay, copy.
+    timeout
+        Seconds after which the command is ended (exit code 124).
+    patch
+        Also write the patch to this file.
+    include_ignored
+        Export what the workspace's ignore rules cover, too.
+    force
+        Allow / or the home directory as the workspace.
+    quiet
+        No summary.
+    json
+        One JSON object on stdout instead of output and summary.
+    """
+    from corral import app  # late: start-up time
+
+    if not command:
+        raise ConfigError("no command given", hint="corral exec [options] -- CMD ...")
+    request = app.ExecRequest(
+        argv=[os.fsencode(part) for part in command],
+        workspace=directory,
+        env=parse_env(env or []),
+        image=image,
+        mode=mode,
+        timeout_s=check_timeout(timeout),
+        include_ignored=include_ignored,
+        force=force,
+    )
+    outcome = asyncio.run(_execute(request, silent=json))
+    if patch is not None:
+        save_patch(outcome, patch)
+    if json:
+        print_json(_to_json(outcome))
+    elif not quiet:
+        _show(outcome)
+    return outcome.exit_code
+
+
+async def _execute(request: ExecRequest, *, silent: bool) -> ExecOutcome:
+    from corral import app
+    from corral.cli.interrupt import cancel_on_signals
+    from corral.cli.stdio import read_stdin
+
+    if silent:
+        return await cancel_on_signals(app.execute(request, stdin=read_stdin()))
+    out, err = (_Screen(stream) for stream in (sys.stdout, sys.stderr))
+    outcome = await cancel_on_signals(
+        app.execute(request, stdin=read_stdin(), stdout=out.output.sink, stderr=err.output.sink)
+    )
+    await out.finish()
+    await err.finish()
+    return outcome
+
+
+class _Screen:
+    """One of our own streams: raw bytes to a pipe or file, escaped text to a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from corral.cli.stdio import Output
+        from corral.cli.terminal import TerminalFilter
+
+        stream.flush()
+        self._filter = TerminalFilter(colours=has_colour(stream)) if stream.isatty() else None
+        self.output = Output(stream.fileno(), self._escape if self._filter else bytes)
+
+    async def finish(self) -> None:
+        """Write what the filter held back."""
+        if self._filter is not None and not self.output.broken:
+            await self.output.write(self._filter.feed(b"", final=True).encode())
+
+    def _escape(self, data: memoryview) -> bytes:
+        assert self._filter is not None
+        return self._filter.feed(data).encode()
+
+
+def parse_env(pairs: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` as given, `NAME` from our own environment. Raises ConfigError."""
+    env: dict[str, str] = {}
+    for pair in pairs:
+        name, given, value = pair.partition("=")
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"{name!r} is not a variable's name", hint="-e NAME=VALUE, or -e NAME to pass on yours")
+        if not given:
+            if name not in os.environ:
+                raise ConfigError(f"{name!r} is not set here", hint=f"-e {name}=VALUE")
+            value = os.environ[name]
+        env[name] = value
+    return env
+
+
+def check_timeout(timeout: float | None) -> float | None:
+    """A usable number of seconds. Raises ConfigError."""
+    if timeout is not None and not 0 < timeout < 1e7:
+        raise ConfigError(f"--timeout {timeout!r} is no number of seconds above 0", hint="leave it out for no limit")
+    return timeout
+
+
+def save_patch(outcome: ExecOutcome, target: Path) -> None:
+    """Copy the run's patch to where the user wants it; an unchanged workspace gives an empty file."""
+    try:
+        if outcome.patch_file is None:
+            target.write_bytes(b"")
+        else:
+            shutil.copyfile(outcome.patch_file, target)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the patch to {str(target)!r}: {error.strerror}",
+            hint=f"the run kept it as {outcome.patch_file}" if outcome.patch_file else "nothing had changed",
+        ) from None
+
+
+def _show(outcome: ExecOutcome) -> None:
+    from corral.cli.output import fail
+    from corral.cli.summary import show_patch
+
+    for line in outcome.notices:
+        note(f"{paint('corral', 'cyan')} {line}")
+    if outcome.error is not None:
+        fail(outcome.error.message, hint=outcome.error.hint, code=0)
+    note(f"{paint('corral', 'cyan')} {outcome.headline}")
+    show_patch(outcome.patch)
+    if outcome.patch_file is not None:
+        note(f"  patch: {outcome.patch_file}")
+        note(f"  apply: corral apply {outcome.run_id}")
+
+
+def _to_json(outcome: ExecOutcome) -> dict[str, object]:
+    result = outcome.result
+    streams: dict[str, object] = {}
+    for name in ("stdout", "stderr"):
+        if result is not None:
+            capture = getattr(result, name)
+            head, tail = (
+                base64.b64decode(part).decode("utf-8", "replace") for part in (capture.head_b64, capture.tail_b64)
+            )
+            streams[name] = {"head": head, "tail": tail, "total_bytes": capture.total_bytes}
+    return {
+        "run": outcome.run_id,
+        "exit_code": outcome.exit_code,
+        "status": result.status.value if result else None,
+        "signal": result.signal if result else None,
+        "cause": outcome.cause or None,
+        "error": {"code": outcome.error.code, "message": outcome.error.message, "hint": outcome.error.hint}
+        if outcome.error
+        else None,
+        "duration_s": outcome.duration_s,
+        **streams,
+        "box": {"mode": outcome.box.mode.value, "mode_reason": outcome.box.mode_reason, "start_s": outcome.box.start_s}
+        if outcome.box
+        else None,
+        "changes": outcome.patch.model_dump(mode="json") if outcome.patch else None,
+        "patch": str(outcome.patch_file) if outcome.patch_file else None,
+        "run_dir": str(outcome.run_dir),
+    }

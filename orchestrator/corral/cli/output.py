@@ -1,0 +1,55 @@
+"""Plain words for people: notes on stderr, results on stdout, colour only where a terminal shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TextIO
+
+from corral.schema.visible import visible
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether colours may go there: a terminal, and the user did not say no (NO_COLOR)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: str, *, stream: TextIO | None = None) -> str:
+    """`text` in a style, where `stream` (stderr by default) shows it."""
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colour(stream or sys.stderr) else text
+
+
+def note(text: str = "") -> None:
+    """One line for the person, beside the command's own output. `text` is ours; escape what is not with visible()."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def fail(message: str, *, hint: str | None = None, code: int) -> int:
+    """Tell an error in one line and its hint in another; returns the exit code."""
+    note(f"{paint('corral:', 'red')} {visible(message)}")
+    if hint:
+        note(f"  {paint('hint:', 'dim')} {visible(hint)}")
+    return code
+
+
+def print_json(value: object) -> None:
+    """One JSON value on stdout, ASCII only: what the box named can then reach no terminal."""
+    print(json.dumps(value, ensure_ascii=True), flush=True)
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def size_text(size: int) -> str:
+    """Bytes as a person reads them."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{int(value)} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
