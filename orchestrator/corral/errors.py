@@ -12,6 +12,7 @@
     │   ├── SandboxProtocolError  the box broke a rule of the channel
     │   └── BoxLost            the channel or the container is gone; `cause` says why
     ├── RecordError            the record cannot be written, read or trusted
+    ├── RemovalBlocked         a run's files belong to root: a trusted container may remove them
     └── PatchError             the reviewer acts
         ├── PatchInvalid       it is not a patch, or one we refuse
         └── PatchConflict      it does not fit the workspace as it is now
@@ -22,6 +23,7 @@ An exit code, a denial and a stop limit are values, not errors. The message says
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -111,6 +113,16 @@ class BoxLost(SandboxError):
 
 class RecordError(CorralError):
     code = "record"
+
+
+class RemovalBlocked(CorralError):
+    """Something of a run cannot be removed by this user. `path` is the directory to remove as root."""
+
+    code = "removal_blocked"
+
+    def __init__(self, message: str, *, path: Path, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
 
 
 class PatchError(CorralError):
