@@ -78,7 +78,8 @@ class PolicyEngine:
             return self._refuse("the call does not fit the policy schema")
         count = len(steps)
         decisions = [self._climb(steps, results[start : start + count]) for start in range(0, len(results), count)]
-        return max(decisions, key=lambda decision: _STRICTNESS.index(decision.effect))
+        strictest = max(decisions, key=lambda decision: _STRICTNESS.index(decision.effect))
+        return strictest.model_copy(update=_describe_judged(request))
 
     def _evaluate(self, request: PolicyRequest, steps: list[_Step]) -> list[cedarpy.AuthzResult] | None:
         """One batch: every step of the ladder for every target. None when the engine cannot take the request."""
@@ -149,6 +150,14 @@ def _ladder(request: PolicyRequest) -> list[_Step]:
     if request.checkpointed:
         steps.pop(1)
     return steps
+
+
+def _describe_judged(request: PolicyRequest) -> dict[str, tuple[str, ...]]:
+    return {
+        "paths": tuple(target.path for target in request.targets if isinstance(target, PathTarget)),
+        "hosts": tuple(f"{target.name}:{target.port}" for target in request.targets if isinstance(target, HostTarget)),
+        "programs": request.command.programs if request.command else (),
+    }
 
 
 def _describe_session(request: PolicyRequest) -> dict[str, Any]:

@@ -65,6 +65,9 @@ class Decision(Frozen):
     reason: str = ""
     hint: str = ""  # what to do instead
     policy_version: str
+    paths: tuple[str, ...] = ()  # what was judged
+    hosts: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
 
 
 class PolicySession(Frozen):

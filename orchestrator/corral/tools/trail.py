@@ -1,0 +1,156 @@
+"""What the executor writes into the record about one call: each step as its event."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+from corral.schema.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    CallDecided,
+    CallParsed,
+    ErrorFacts,
+    Source,
+    ToolFinished,
+    ToolStarted,
+)
+from corral.schema.policy import ApprovalAnswer, ApprovalRequest, Decision, Effect
+from corral.schema.text import digest
+from corral.schema.tools import SideEffect, ToolCall, ToolResult, ToolSpec, Truncation
+from corral.tools.base import Arguments, Recorder
+
+_EFFECTS: dict[Effect, Literal["allow", "ask", "deny"]] = {
+    Effect.ALLOW: "allow",
+    Effect.ALLOW_AFTER_CHECKPOINT: "allow",
+    Effect.ASK: "ask",
+    Effect.DENY: "deny",
+}
+
+
+class CallTrail:
+    """The events of one call, in order. Durable where an effect follows or has just happened."""
+
+    def __init__(self, recorder: Recorder, call: ToolCall, step: int) -> None:
+        self._recorder = recorder
+        self._call = call
+        self._step = step
+        self._tool = call.name
+        self._started: ToolSpec | None = None
+
+    async def parsed(self, spec: ToolSpec | None, arguments: Arguments, problem: str | None) -> None:
+        if spec is not None:
+            self._tool = spec.name
+        await self._recorder.append_async(
+            CallParsed(
+                step=self._step,
+                call_id=self._call.id,
+                name=self._call.name,
+                tool=spec.name if spec else "",
+                arguments_sha256=digest_arguments(arguments),
+                repaired=self._call.repaired,
+                problem=problem,
+            ),
+            durable=False,
+        )
+
+    async def decided(self, spec: ToolSpec, arguments: Arguments, decision: Decision) -> None:
+        checkpoint = decision.effect is Effect.ALLOW_AFTER_CHECKPOINT
+        await self._recorder.append_async(
+            CallDecided(
+                step=self._step,
+                call_id=self._call.id,
+                tool=spec.name,
+                effect=_EFFECTS[decision.effect],
+                rules=decision.rules,
+                reason=decision.reason,
+                hint=decision.hint,
+                duties=("checkpoint",) if checkpoint else (),
+                side_effect=spec.side_effect.value,
+                arguments_sha256=digest_arguments(arguments),
+                programs=decision.programs,
+                paths=decision.paths,
+                hosts=decision.hosts,
+                policy=decision.policy_version,
+            ),
+            durable=False,
+        )
+
+    async def asked(self, request: ApprovalRequest, wait_s: float) -> None:
+        await self._recorder.append_async(
+            ApprovalAsked(
+                call_id=self._call.id,
+                tool=request.call.name,
+                digest=request.digest,
+                reason=request.decision.reason,
+                preview=json.dumps(request.call.arguments, ensure_ascii=False),
+                wait_s=wait_s,
+            )
+        )
+
+    async def answered(self, request: ApprovalRequest, answer: ApprovalAnswer, waited_s: float) -> None:
+        await self._recorder.append_async(
+            ApprovalAnswered(
+                call_id=self._call.id,
+                digest=request.digest,
+                approved=answer.covers(request),
+                reason=" ".join(filter(None, (answer.by, answer.reason))),
+                waited_s=waited_s,
+            )
+        )
+
+    async def started(self, spec: ToolSpec, arguments: Arguments, *, cwd: str, limit_s: float) -> None:
+        await self._recorder.append_async(
+            ToolStarted(
+                step=self._step,
+                call_id=self._call.id,
+                tool=spec.name,
+                arguments=arguments,
+                arguments_sha256=digest_arguments(arguments),
+                side_effect=spec.side_effect.value,
+                cwd=cwd,
+                timeout_s=limit_s,
+            ),
+            # SECURITY: on the disk before the effect; test_a_started_event_is_durable_before_a_write_runs
+            durable=spec.side_effect is not SideEffect.READ_ONLY,
+        )
+        self._started = spec
+
+    async def finished(self, result: ToolResult) -> None:
+        ran = self._started
+        await self._recorder.append_async(
+            self._describe(result),
+            # A refusal is our word; what a tool brought back is the box's.
+            source=Source.BOX if ran and ran.scope != "session" else Source.ORCHESTRATOR,
+            durable=ran is not None and ran.side_effect is not SideEffect.READ_ONLY,
+        )
+
+    def _describe(self, result: ToolResult) -> ToolFinished:
+        data = dict(result.data)
+        size = len(result.output.encode("utf-8", "replace"))
+        cut = result.truncation or Truncation(shown_bytes=size, total_bytes=size)
+        return ToolFinished(
+            step=self._step,
+            call_id=self._call.id,
+            tool=self._tool,
+            status=result.status.value,
+            success=result.success,
+            summary=result.summary,
+            output=result.output,
+            output_sha256=digest(result.output),
+            output_bytes=cut.total_bytes,
+            output_at=cut.full_at,
+            error=ErrorFacts(**result.error.model_dump()) if result.error else None,
+            exit_code=data.pop("exit_code", None),
+            signal=data.pop("signal", None),
+            cause=data.pop("cause", ""),
+            cwd=data.pop("cwd", ""),
+            touched=tuple(artifact.path for artifact in result.artifacts),
+            duration_s=result.duration_s,
+            facts=data,
+        )
+
+
+def digest_arguments(arguments: Arguments) -> str:
+    """SHA-256 of arguments in one canonical form."""
+    return digest(json.dumps(arguments, sort_keys=True))
