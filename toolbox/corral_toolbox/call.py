@@ -1,0 +1,339 @@
+"""One exec: from its request through the running command to its answer, and what it left in the background."""
+
+import _socket
+import marshal
+import os
+import time
+
+from corral_protocol.name import encode_name
+from corral_toolbox import environment
+from corral_toolbox.channel import wire
+from corral_toolbox.channel.stream import Capture, Sink, Source
+from corral_toolbox.forked.supervisor import MAX_MESSAGE
+from corral_toolbox.kernel import syscall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from corral_toolbox.forked.supervisor import CallFacts, Instruction
+    from corral_toolbox.loop import Timer
+    from corral_toolbox.pool import Supervisor
+    from corral_toolbox.server import Server
+
+_MAX_ARGUMENT = (128 << 10) - 1
+"""The kernel's limit for one argument (MAX_ARG_STRLEN), its NUL included."""
+_MAX_KEPT = 160 << 10
+"""Head and tail of two streams, base64, stay below MAX_CONTROL_BYTES: 4 * 160 KiB * 4 / 3 = 853 KiB."""
+_MAX_CWD = 4096
+_GRACE_S = 2.0
+"""How long an ended tree may take to vanish before its call is answered all the same."""
+_EAGAIN = 11
+
+
+class ExecRequest:
+    """A checked corral_protocol.message.Exec."""
+
+    def __init__(self, raw: wire.Message) -> None:
+        params = wire.Params(raw)
+        self.argv = params.take_names("argv")
+        self.shell = params.take_bool("shell", False)
+        self.cwd = params.take_name("cwd", "")
+        self.env = params.take_env("env")
+        self.timeout_s = params.take_seconds("timeout_s", None)
+        self.stdin = params.take_int("stdin", 0, 0, 0xFFFFFFFF)
+        self.stdout = params.take_int("stdout", 0, 0, 0xFFFFFFFF)
+        self.stderr = params.take_int("stderr", 0, 0, 0xFFFFFFFF)
+        self.merge_stderr = params.take_bool("merge_stderr", False)
+        self.head_bytes = params.take_int("head_bytes", 16 << 10, 0, _MAX_KEPT)
+        self.tail_bytes = params.take_int("tail_bytes", 16 << 10, 0, _MAX_KEPT)
+        self.stream_limit = params.take_int("stream_limit", 64 << 20, -1, wire.MAX_ID)
+        self.kill_background = params.take_bool("kill_background", False)
+        self.umask = params.take_int("umask", 0o022, 0, 0o777)
+        params.done()
+        if not self.argv or (self.shell and len(self.argv) != 1) or not self.argv[0]:
+            raise wire.Refusal(wire.INVALID_ARGUMENT, "argv must name a program, or hold exactly one command line")
+        for argument in self.argv:
+            if len(argument) > _MAX_ARGUMENT:
+                raise wire.Refusal(wire.TOO_LARGE, f"an argument of {len(argument)} bytes; at most {_MAX_ARGUMENT}")
+        streams = [stream for stream in (self.stdin, self.stdout, self.stderr) if stream]
+        if len(set(streams)) != len(streams) or (self.merge_stderr and self.stderr):
+            raise wire.Refusal(wire.INVALID_ARGUMENT, "stdin, stdout and stderr need streams of their own")
+
+
+class Call:
+    def __init__(self, server: "Server", request_id: int, request: ExecRequest) -> None:
+        self.id = request_id
+        self.notices: list[str] = []
+        self._server = server
+        self._request = request
+        self._supervisor: Supervisor | None = None
+        self._started_at = time.monotonic()
+        self._oom_kills = server.counters.read_oom_kills()
+        self._pids_refused = server.counters.read_pids_refused()
+        self._sources: list[Source] = []
+        self._sink: Sink | None = None
+        self._cwd_fd = -1
+        self._cwd = b""
+        self._reason = ""
+        """Why the toolbox ended it: `timeout` or `killed`."""
+        self._not_started: int | None = None
+        self._wait_status: int | None = None
+        self._background = 0
+        self._cpu_s = 0.0
+        self._max_rss = 0
+        self._is_draining = False
+        self.is_answered = False
+        self._timer: Timer | None = None
+        if request.timeout_s is not None:
+            self._timer = server.loop.after(request.timeout_s, self._on_timeout)
+
+    # From request to running.
+
+    def start(self) -> None:
+        """Hand the command to a waiting child. Raises OSError when no process can be had."""
+        instruction, shell_fd = self._build_instruction()
+        places: list[tuple[int, ...]] = []
+        theirs: list[int] = []
+        self._open_pipes(shell_fd, theirs, places)
+        try:
+            while True:
+                supervisor = self._server.pool.take()
+                try:
+                    _send(supervisor.control, (*instruction, tuple(places)), theirs)
+                    break
+                except BrokenPipeError:
+                    self._server.pool.discard(supervisor)
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        self._supervisor = supervisor
+        supervisor.call = self
+
+    def _build_instruction(self) -> tuple["CallFacts", int]:
+        box, request = self._server.box, self._request
+        env = dict(box.env)
+        env.update(request.env)
+        environment.trust_mount_point(env, box.workspace)
+        path, argv, shell_fd = b"", request.argv, -1
+        if request.shell:
+            path = box.shell
+            argv, shell_fd = environment.build_shell_call(path, argv[0], env)
+        cwd = os.path.normpath(os.path.join(box.workspace, request.cwd))
+        return (path, argv, env, cwd, box.workspace, request.umask, box.uid, box.gid), shell_fd
+
+    def _open_pipes(self, shell_fd: int, theirs: list[int], places: list[tuple[int, ...]]) -> None:
+        loop, request, box = self._server.loop, self._request, self._server.box
+        # Owned by the untrusted user, so that its programs can open /dev/stdout and /dev/stderr by name.
+        syscall.lend_ids(box.uid, box.gid)
+        try:
+            outputs = [(request.stdout, (1, 2) if request.merge_stderr else (1,))]
+            if not request.merge_stderr:
+                outputs.append((request.stderr, (2,)))
+            for stream, numbers in outputs:
+                reader, writer = os.pipe()
+                theirs.append(writer)
+                places.append(numbers)
+                os.set_blocking(reader, False)
+                source = Source(
+                    loop, reader, stream, request.stream_limit, Capture(request.head_bytes, request.tail_bytes)
+                )
+                self._sources.append(source)
+                if stream:
+                    loop.sources[stream] = source
+            if request.stdin:
+                reader, writer = os.pipe()
+                theirs.append(reader)
+                places.append((0,))
+                os.set_blocking(writer, False)
+                self._sink = loop.sinks[request.stdin] = Sink(loop, writer, request.stdin)
+            if shell_fd >= 0:
+                self._cwd_fd, writer = os.pipe()
+                theirs.append(writer)
+                places.append((shell_fd,))
+                os.set_blocking(self._cwd_fd, False)
+        finally:
+            syscall.lend_ids(0, 0)
+
+    # What its supervisor tells.
+
+    def on_broken(self, error: int, text: str) -> None:
+        """The child could not be made: nothing ran."""
+        self._supervisor = None
+        code = wire.PIDS_EXHAUSTED if error == _EAGAIN else wire.INTERNAL
+        self.refuse(code, text)
+
+    def on_not_started(self, exit_code: int, text: str) -> None:
+        self._not_started = exit_code
+        self.notices.append(text)
+
+    def on_ended(self, status: int, is_left: bool, background: int, cpu_s: float, max_rss: int) -> None:
+        """The command's own process has ended."""
+        self._wait_status, self._background = status, background
+        self._cpu_s, self._max_rss = cpu_s, max_rss
+        self._read_cwd()
+        if not is_left:
+            self.on_gone(cpu_s, max_rss)
+        elif self._reason:
+            pass  # its tree is dying: on_gone follows, or the grace ends
+        elif self._request.kill_background:
+            self._kill_tree()
+        else:
+            for source in self._sources:
+                source.mark_backlog()
+            self._drain()
+
+    def on_gone(self, cpu_s: float = 0.0, max_rss: int = 0) -> None:
+        """Nothing of it lives any more; without an `ended` before, its supervisor was killed from outside."""
+        self._supervisor = None
+        self._server.lingering.pop(self.id, None)
+        self._background = 0
+        self._cpu_s, self._max_rss = max(cpu_s, self._cpu_s), max(max_rss, self._max_rss)
+        if self._wait_status is None and not self._reason:
+            self._reason = wire.KILLED
+            self.notices.append("its supervisor was killed")
+        if self._sink is not None:
+            self._sink.abandon()
+            self._server.loop.sinks.pop(self._sink.stream, None)
+        for source in self._sources:
+            source.finish()
+        if not self.is_answered:
+            self._drain()
+
+    def _read_cwd(self) -> None:
+        """What the shell told about its last directory: a claim, bounded and never resolved here."""
+        if self._cwd_fd < 0:
+            return
+        try:
+            text = os.read(self._cwd_fd, _MAX_CWD + 2)
+        except BlockingIOError:
+            text = b""
+        os.close(self._cwd_fd)
+        self._cwd_fd = -1
+        if text.startswith(b"/") and text.endswith(b"\n") and len(text) <= _MAX_CWD + 1 and b"\0" not in text:
+            self._cwd = text[:-1]
+
+    # From its end to the answer.
+
+    def end(self, reason: str) -> None:
+        """Kill its whole tree; the answer follows when it has gone."""
+        if self.is_answered:
+            self._kill_tree()
+        elif self._wait_status is not None and self._is_draining:
+            self._answer()  # the host gives no credit for the rest
+        elif not self._reason:
+            self._reason = reason
+            self._kill_tree()
+
+    def mark(self, reason: str) -> None:
+        """Its processes are being killed by somebody else; the answer follows when they have gone."""
+        if self._wait_status is None and not self._reason:
+            self._reason = reason
+            self._set_timer(_GRACE_S)
+
+    def _kill_tree(self) -> None:
+        if self._supervisor is not None:
+            self._server.kill_tree(self._supervisor.pid)
+            self._set_timer(_GRACE_S)
+
+    def _set_timer(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._server.loop.after(delay_s, self._on_timeout)
+
+    def _on_timeout(self) -> None:
+        if self.is_answered:
+            return
+        if self._reason or self._wait_status is not None:
+            self._answer()  # the grace is over, or the host gives no credit for the rest
+        else:
+            self.end(wire.TIMEOUT)
+
+    def _drain(self) -> None:
+        """Deliver what was written until now, as far as the host's credit goes; then answer."""
+        self._is_draining = True
+        for source in self._sources:
+            source.on_change = self._check_drained
+            source.drain()
+        self._check_drained()
+
+    def _check_drained(self) -> None:
+        if self.is_answered:
+            return
+        if all(source.has_ended or not (source.backlog or source.is_last) for source in self._sources):
+            self._answer()
+
+    def refuse(self, code: str, text: str) -> None:
+        """Answer with an error: the command never ran."""
+        self._close()
+        for source in self._sources:
+            source.end()
+        if self._sink is not None:
+            self._sink.abandon()
+            self._server.loop.sinks.pop(self._sink.stream, None)
+        self._server.answer(self.id, wire.encode_error(self.id, code, text))
+
+    def _close(self) -> None:
+        self.is_answered = True
+        self._server.calls.pop(self.id, None)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._cwd_fd >= 0:
+            os.close(self._cwd_fd)
+            self._cwd_fd = -1
+
+    def _answer(self) -> None:
+        self._close()
+        result = self._build_result()
+        for source in self._sources:
+            source.capture = None
+            source.on_change = None
+        if self._supervisor is not None:
+            self._server.lingering[self.id] = self
+        self._server.answer(self.id, wire.encode_result(self.id, result))
+        self._server.pool.refill()
+
+    def _build_result(self) -> wire.Message:
+        status, exit_code, number = wire.EXITED, 0, 0
+        if self._wait_status is not None:
+            if os.WIFSIGNALED(self._wait_status):
+                status, number = wire.SIGNALED, os.WTERMSIG(self._wait_status)
+            else:
+                exit_code = os.WEXITSTATUS(self._wait_status)
+        if self._not_started is not None:
+            status, exit_code = wire.NOT_STARTED, self._not_started
+        if self._reason:
+            status = self._reason
+        counters = self._server.counters
+        captures = [source.capture.report(source.streamed) for source in self._sources if source.capture is not None]
+        return {
+            "status": status,
+            "exit_code": exit_code,
+            "signal": number,
+            "cwd": encode_name(self._cwd),
+            "notices": self.notices,
+            "stdout": captures[0],
+            "stderr": captures[1] if len(captures) > 1 else _NOTHING,
+            "duration_s": round(time.monotonic() - self._started_at, 6),
+            "background": self._background,
+            "oom_kills": counters.read_oom_kills() - self._oom_kills,
+            "pids_refused": counters.read_pids_refused() - self._pids_refused,
+            "cpu_s": round(self._cpu_s, 6),
+            "max_rss": self._max_rss,
+        }
+
+
+_NOTHING: wire.Message = {"head_b64": "", "tail_b64": "", "total_bytes": 0, "streamed_bytes": 0}
+
+
+def _send(control: _socket.socket, instruction: "Instruction", files: list[int]) -> None:
+    data = marshal.dumps(instruction)
+    memory = -1
+    if len(data) > MAX_MESSAGE:
+        memory = os.memfd_create("corral-call")
+        os.write(memory, data)
+        data, files = marshal.dumps(None), [memory, *files]
+    try:
+        payload = b"".join(fd.to_bytes(4, "little") for fd in files)
+        control.sendmsg([data], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, payload)])
+    finally:
+        if memory >= 0:
+            os.close(memory)

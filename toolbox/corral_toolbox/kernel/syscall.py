@@ -1,0 +1,96 @@
+"""prctl, capset and the file-system ids, through ctypes: the calls that Python's os module does not have.
+
+Every function either did what it says or raises OSError; nothing here is best effort.
+"""
+
+import ctypes
+import os
+
+_PR_SET_DUMPABLE = 4
+_PR_CAPBSET_READ = 23
+_PR_CAPBSET_DROP = 24
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+_CAPABILITY_VERSION_3 = 0x20080522
+_EINVAL = 22
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = _libc.prctl
+_prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)
+_setfsuid = _libc.setfsuid
+_setfsgid = _libc.setfsgid
+_setfsuid.argtypes = _setfsgid.argtypes = (ctypes.c_uint,)
+_CapabilityHeader = ctypes.c_uint32 * 2
+_CapabilityData = ctypes.c_uint32 * 6
+_NOBODY = 0xFFFFFFFF  # an id that cannot be set: the call only returns the current one
+
+
+def _call_prctl(option: int, argument: int = 0, second: int = 0) -> int:
+    result = int(_prctl(option, argument, second, 0, 0))
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl {option}: {os.strerror(error)}")
+    return result
+
+
+def set_nondumpable() -> None:
+    """No core file, no ptrace, no /proc/<pid>/{mem,fd,environ} for others; forks inherit it, exec ends it."""
+    _call_prctl(_PR_SET_DUMPABLE, 0)
+
+
+def set_subreaper() -> None:
+    """Orphans below this process become its children: the tree of a call stays whole, setsid or not."""
+    _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_no_new_privs() -> None:
+    _call_prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def drop_bounding_set() -> None:
+    """No program run from here can gain a capability, set-id or file capabilities included."""
+    for capability in range(64):
+        try:
+            if _call_prctl(_PR_CAPBSET_READ, capability):
+                _call_prctl(_PR_CAPBSET_DROP, capability)
+        except OSError as error:
+            if error.errno == _EINVAL:  # past the kernel's last capability
+                break
+            raise
+    try:
+        _call_prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    except OSError as error:
+        if error.errno != _EINVAL:
+            raise
+
+
+def read_capabilities() -> int:
+    """Effective, permitted and inheritable sets of this process, or-ed together: 0 means none at all."""
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    data = _CapabilityData()
+    if _libc.capget(header, data) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"capget: {os.strerror(error)}")
+    low = data[0] | data[1] | data[2]
+    return low | (data[3] | data[4] | data[5]) << 32
+
+
+def lend_ids(uid: int, gid: int) -> None:
+    """Do file-system work under these ids. Raises PermissionError when the kernel did not change them."""
+    _setfsgid(gid)
+    _setfsuid(uid)
+    if (_setfsuid(_NOBODY) & _NOBODY, _setfsgid(_NOBODY) & _NOBODY) != (uid, gid):
+        raise PermissionError(f"file-system ids are not {uid}:{gid}")
+
+
+def clear_inheritable() -> None:
+    """Empty the inheritable set; permitted and effective stay, the ids still have to be dropped with them."""
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    data = _CapabilityData()
+    if _libc.capget(header, data) != 0 or (data[2] or data[5]):
+        data[2] = data[5] = 0
+        if _libc.capset(header, data) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, f"capset: {os.strerror(error)}")

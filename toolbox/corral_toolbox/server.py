@@ -1,0 +1,434 @@
+"""The container's first process: reads the host's frames, answers them, reaps, and ends the box when the host is gone.
+
+One thread, one epoll loop. It never opens a path of the workspace, never decodes output, and never waits for anybody.
+"""
+
+import gc
+import os
+import resource
+import sys
+import time
+
+from corral_protocol import PROTOCOL_VERSION
+from corral_protocol.framing import CHUNK_TYPE, FrameDecoder, FrameError, parse_chunk
+from corral_toolbox import __version__, environment
+from corral_toolbox.call import Call, ExecRequest
+from corral_toolbox.channel import wire
+from corral_toolbox.channel.outbox import HostGone, Outbox
+from corral_toolbox.file_pool import FilePool
+from corral_toolbox.forked.child import tell_crash
+from corral_toolbox.kernel import counter, disposition, process, syscall
+from corral_toolbox.loop import Loop
+from corral_toolbox.pool import Pool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_EPOLLIN = 1
+_READ_BYTES = 256 << 10
+_FREEZE_S = 1.0
+_KILL_S = 2.0
+_POLL_S = 0.002
+_FLUSH_S = 0.25
+_OPEN_FILES = 65536
+EXIT_END, EXIT_VIOLATION, EXIT_LEASE, EXIT_TERM, EXIT_USAGE = 0, 65, 75, 143, 64
+
+
+class End(Exception):
+    """The box ends, with this exit status and reason."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Box:
+    """What `hello` told: whose commands run, where."""
+
+    def __init__(self, raw: wire.Message) -> None:
+        params = wire.Params(raw)
+        protocol = params.take_int("protocol", None, 0, wire.MAX_ID)
+        if protocol != PROTOCOL_VERSION:
+            text = f"this toolbox speaks protocol {PROTOCOL_VERSION}, not {protocol}"
+            raise wire.Refusal(wire.UNSUPPORTED, text, {"protocol": PROTOCOL_VERSION})
+        # SECURITY: never 0: untrusted code is never root, not even a root without capabilities (test_server.py).
+        self.uid = params.take_int("uid", None, 1, 0xFFFFFFFE)
+        self.gid = params.take_int("gid", None, 1, 0xFFFFFFFE)
+        self.workspace = params.take_name("workspace", "/workspace")
+        self.home = params.take_name("home", "/home/box")
+        env = params.take_env("env")
+        self.lease_s = params.take_seconds("lease_s", 60.0) or 60.0
+        self.spares = params.take_int("spare_supervisors", 2, 1, 64)
+        self.max_calls = params.take_int("max_calls", 64, 1, 1024)
+        params.done()
+        if not self.workspace.startswith(b"/") or not self.home.startswith(b"/"):
+            raise wire.Refusal(wire.INVALID_ARGUMENT, "workspace and home must be absolute")
+        self.shell = environment.find_shell()
+        self.env = environment.build_base(self.home, self.shell, env)
+        self.roots: list[tuple[bytes, bool]] = [(self.workspace, True), (b"/tmp", True)]
+
+
+class Server:
+    box: Box
+    pool: Pool
+    files: FilePool
+
+    def __init__(self, loop: Loop, open_files: int) -> None:
+        self.loop = loop
+        self.counters = counter.Counters()
+        self.calls: dict[int, Call] = {}
+        self.lingering: dict[int, Call] = {}
+        self._file_requests: set[int] = set()
+        self._open_files = open_files
+        self._decoder = FrameDecoder()
+        self._started_at = self._heard_at = time.monotonic()
+        self._is_greeted = False
+        self._is_frozen = False
+        self._methods: dict[str, Callable[[int, wire.Message], None]] = {
+            wire.PING: self._ping,
+            wire.EXEC: self._exec,
+            wire.CANCEL: self._cancel,
+            wire.FREEZE: self._freeze,
+            wire.THAW: self._thaw,
+            wire.KILL_ALL: self._kill_all,
+            wire.STATS: self._stats,
+        }
+
+    # Frames in.
+
+    def on_readable(self, _: int) -> None:
+        try:
+            data = os.read(0, _READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise End(EXIT_END, f"reading from the host: {error}") from None
+        if not data:
+            raise End(EXIT_END, "the host has closed the channel")
+        self._heard_at = time.monotonic()
+        for payload in self._decoder.feed(data):
+            if payload[0] == CHUNK_TYPE:
+                stream, chunk = parse_chunk(payload)
+                sink = self.loop.sinks.get(stream)
+                if sink is not None:  # else its reader has gone, and the host does not know yet
+                    sink.put(chunk)
+            else:
+                self._on_message(payload)
+
+    def _on_message(self, payload: bytes) -> None:
+        message = wire.parse_message(payload)
+        method, params, request_id = message.get("method"), message.get("params", {}), message.get("id")
+        if type(method) is not str or type(params) is not dict:
+            raise wire.Violation("a message without method or with params that are no object")
+        if request_id is None:
+            self._on_notice(method, params)
+            return
+        if type(request_id) is not int or not 0 <= request_id <= wire.MAX_ID:
+            raise wire.Violation(f"not an id: {request_id!r:.100}")
+        if request_id in self.calls or request_id in self.lingering or request_id in self._file_requests:
+            raise wire.Violation(f"id {request_id} is in use")
+        try:
+            self._dispatch(request_id, method, params, payload)
+        except wire.Refusal as refusal:
+            self.answer(request_id, wire.encode_error(request_id, refusal.code, str(refusal), refusal.details))
+
+    def _dispatch(self, request_id: int, method: str, params: wire.Message, payload: bytes) -> None:
+        if method == wire.HELLO:
+            self._hello(request_id, params)
+        elif not self._is_greeted:
+            raise wire.Refusal(wire.INVALID_ARGUMENT, "hello comes first")
+        elif method in wire.FILE_METHODS:
+            self._file_request(request_id, method, params, payload)
+        elif method in self._methods:
+            self._methods[method](request_id, params)
+        else:
+            raise wire.Refusal(wire.UNKNOWN_METHOD, f"no method is called {method!r:.100}")
+
+    def _on_notice(self, method: str, params: wire.Message) -> None:
+        stream = params.get("stream")
+        if method == wire.CREDIT:
+            count = params.get("bytes")
+            if type(stream) is not int or type(count) is not int or not 0 < count <= wire.MAX_ID:
+                raise wire.Violation("a credit that is none")
+            source = self.loop.sources.get(stream)
+            if source is not None:
+                source.add_credit(count)
+        elif method == wire.CLOSE:
+            sink = self.loop.sinks.get(stream) if type(stream) is int else None
+            if sink is not None:
+                sink.close()
+
+    def answer(self, request_id: int, frame: bytes) -> None:
+        self._file_requests.discard(request_id)
+        self.loop.outbox.put_control(frame)
+
+    def _reply(self, request_id: int, result: wire.Message) -> None:
+        self.answer(request_id, wire.encode_result(request_id, result))
+
+    # Methods.
+
+    def _hello(self, request_id: int, params: wire.Message) -> None:
+        if self._is_greeted:
+            raise wire.Refusal(wire.INVALID_ARGUMENT, "hello was said already")
+        box = Box(params)
+        try:
+            environment.write_accounts(box.uid, box.gid, box.home, box.shell)
+            environment.make_home(box.uid, box.gid, box.home)
+        except OSError as error:
+            raise wire.Refusal(wire.IO_ERROR, f"cannot make {error.filename!r}: {error.strerror}") from None
+        self.box = box
+        self.pool = Pool(self.loop, box.spares, self._open_files)
+        self.files = FilePool(self)
+        self._is_greeted = True
+        self._reply(
+            request_id,
+            {
+                "protocol": PROTOCOL_VERSION,
+                "version": __version__,
+                "boot_id": counter.read_boot_id(),
+                "python": sys.version.split()[0],
+                "has_shell": wire.show_name(box.shell),
+                "workspace_root": environment.list_root(box.workspace, box.uid, box.gid),
+                "capabilities": ["exec", "files", "freeze", "stats"],
+                "cgroup": self.counters.layout,
+            },
+        )
+        gc.freeze()  # forks share what exists now instead of copying it at the first collection
+        self.pool.refill()
+        self.files.refill()
+        self._watch_lease()
+
+    def _watch_lease(self) -> None:
+        left_s = self._heard_at + self.box.lease_s - time.monotonic()
+        if left_s <= 0:
+            raise End(EXIT_LEASE, f"nothing heard from the host for {self.box.lease_s:g} s")
+        self.loop.after(left_s, self._watch_lease)
+
+    def _ping(self, request_id: int, params: wire.Message) -> None:
+        wire.Params(params).done()
+        self._reply(request_id, {"uptime_s": round(time.monotonic() - self._started_at, 3)})
+
+    def _exec(self, request_id: int, params: wire.Message) -> None:
+        request = ExecRequest(params)
+        if self._is_frozen:
+            raise wire.Refusal(wire.BUSY, "the box is frozen")
+        if len(self.calls) >= self.box.max_calls:
+            raise wire.Refusal(wire.BUSY, f"{self.box.max_calls} calls are running")
+        if request.shell and not self.box.shell:
+            raise wire.Refusal(wire.UNSUPPORTED, "this image has no shell")
+        for stream in (request.stdin, request.stdout, request.stderr):
+            self._check_stream(stream)
+        call = self.calls[request_id] = Call(self, request_id, request)
+        try:
+            call.start()
+        except OSError as error:
+            call.refuse(*_explain_start(error))
+
+    def _check_stream(self, stream: int) -> None:
+        if stream and not self.loop.is_stream_free(stream):
+            raise wire.Refusal(wire.INVALID_ARGUMENT, f"stream {stream} is in use")
+
+    def _file_request(self, request_id: int, method: str, params: wire.Message, payload: bytes) -> None:
+        stream: object = 0
+        if method in wire.SENDING or method in wire.RECEIVING:
+            stream = params.get("stream")
+            if type(stream) is not int or not 0 < stream <= 0xFFFFFFFF:
+                raise wire.Refusal(wire.INVALID_ARGUMENT, f"not a stream: {stream!r:.100}")
+            self._check_stream(stream)
+        assert type(stream) is int
+        self._file_requests.add(request_id)
+        self.files.submit(request_id, method, payload, stream)
+
+    def _cancel(self, request_id: int, params: wire.Message) -> None:
+        taken = wire.Params(params)
+        target = taken.take_int("id", None, 0, wire.MAX_ID)
+        taken.done()
+        call = self.calls.get(target) or self.lingering.get(target)
+        if call is not None:
+            call.end(wire.KILLED)
+        else:
+            self.files.cancel(target)  # one that has just been answered is no error
+        self._reply(request_id, {})
+
+    def _freeze(self, request_id: int, params: wire.Message) -> None:
+        wire.Params(params).done()
+        self._is_frozen = True
+        deadline = time.monotonic() + _FREEZE_S
+
+        def step() -> None:
+            process.signal_all(process.SIGSTOP)
+            self._resume()
+            table = process.scan_processes()
+            untrusted = self._find_untrusted(table)
+            running = sum(table[pid][1] not in "Tt" for pid in untrusted)
+            if running and time.monotonic() < deadline:
+                self.loop.after(_POLL_S, step)
+            else:
+                self._reply(request_id, {"stopped": len(untrusted) - running, "unstoppable": running})
+
+        step()
+
+    def _thaw(self, request_id: int, params: wire.Message) -> None:
+        wire.Params(params).done()
+        self._is_frozen = False
+        self._resume()
+        self._reply(request_id, {})
+
+    def _kill_all(self, request_id: int, params: wire.Message) -> None:
+        wire.Params(params).done()
+        for call in list(self.calls.values()):
+            call.mark(wire.KILLED)
+        process.kill_stopped(self._find_untrusted)
+        self._resume()
+        deadline = time.monotonic() + _KILL_S
+
+        def step() -> None:
+            if not self._find_untrusted(process.scan_processes()):
+                self._reply(request_id, {})
+            elif time.monotonic() < deadline:
+                self.loop.after(_POLL_S, step)
+            else:
+                text = f"processes are still dying after {_KILL_S:g} s"
+                self.answer(request_id, wire.encode_error(request_id, wire.TIMEOUT, text))
+
+        step()
+
+    def _stats(self, request_id: int, params: wire.Message) -> None:
+        wire.Params(params).done()
+        table = process.scan_processes()
+        own = [os.getpid(), *self._find_own(table)]
+        self._reply(
+            request_id,
+            {
+                "processes": len(table),
+                "zombies": sum(state == "Z" for _, state in table.values()),
+                "calls": len(self.calls),
+                "rss": counter.read_rss(),
+                "pss": counter.read_pss(own),
+                "memory_current": counter.read_memory_current(),
+                "memory_peak": counter.read_memory_peak(),
+                "oom_kills": self.counters.read_oom_kills(),
+                "pids_refused": self.counters.read_pids_refused(),
+                "cpu_s": counter.read_cpu_s(),
+            },
+        )
+
+    # Processes.
+
+    def _find_own(self, table: process.Table) -> set[int]:
+        return (self.pool.find_own(table) | self.files.pids) & set(table)
+
+    def _find_untrusted(self, table: process.Table) -> list[int]:
+        own = self._find_own(table) | {os.getpid()}
+        return [pid for pid, (_, state) in table.items() if pid not in own and process.is_alive(state)]
+
+    def _resume(self) -> None:
+        """After a stop of everything: let go on what may."""
+        if not self._is_frozen:
+            process.signal_all(process.SIGCONT)
+            return
+        for pid in self.pool.pids | self.files.pids:
+            process.signal_process(pid, process.SIGCONT)
+
+    def kill_tree(self, supervisor: int) -> None:
+        """End everything below a supervisor; neighbours only pause."""
+        process.kill_stopped(lambda table: process.find_descendants(table, {supervisor}))
+        self._resume()
+
+    def on_signal(self, reader: int) -> None:
+        try:
+            numbers = os.read(reader, 4096)
+        except BlockingIOError:
+            return
+        if disposition.SIGTERM in numbers:
+            raise End(EXIT_TERM, "SIGTERM")
+        self._reap()
+
+    def _reap(self) -> None:
+        is_orphaned = False
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            if self._is_greeted and not self.files.reaped(pid):
+                is_orphaned |= self.pool.reaped(pid)
+        if is_orphaned:
+            # Killed from outside, a supervisor hands its call's processes to this one: they go with their call.
+            process.kill_stopped(self._find_orphans)
+            self._resume()
+
+    def _find_orphans(self, table: process.Table) -> list[int]:
+        own = self._find_own(table)
+        orphans = {pid for pid, (parent, _) in table.items() if parent == os.getpid() and pid not in own}
+        return [*orphans, *process.find_descendants(table, orphans)]
+
+
+def _explain_start(error: OSError) -> tuple[str, str]:
+    code = wire.PIDS_EXHAUSTED if isinstance(error, BlockingIOError) else wire.IO_ERROR
+    return code, f"cannot start a process: {error.strerror}"
+
+
+def _prepare() -> int:
+    """Lock this process down; returns the soft limit of open files that commands get."""
+    syscall.set_nondumpable()
+    os.setgroups([])
+    os.umask(0o022)
+    os.chdir("/")
+    open_files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(wanted, open_files), hard))
+    for fd in (0, 1, 2):
+        os.set_blocking(fd, False)
+    return open_files
+
+
+def _run(loop: Loop) -> None:
+    server = Server(loop, _prepare())
+    signals = disposition.open_signal_pipe()
+    loop.watch(signals, _EPOLLIN, lambda _: server.on_signal(signals))
+    loop.watch(0, _EPOLLIN, server.on_readable)
+    loop.run()
+
+
+def main() -> None:
+    """Be the box until the host has gone. Never returns."""
+    # SECURITY: everything below signals -1, which outside a pid namespace of our own is every process of the machine.
+    if os.getpid() != 1:
+        sys.stderr.write("corral-toolbox: only runs as the first process of a container\n")
+        os._exit(EXIT_USAGE)
+    loop = Loop(Outbox(1))
+    status = EXIT_VIOLATION
+    try:
+        _run(loop)
+    except End as end:
+        status = end.status
+        if status:
+            tell_crash(end)
+    except (wire.Violation, FrameError) as violation:
+        tell_crash(violation)
+    except HostGone:
+        status = EXIT_END
+    except BaseException as error:  # a bug must end the box, not leave a deaf one
+        status = 70
+        tell_crash(error)
+    finally:
+        process.signal_all(process.SIGKILL)
+        _flush_last(loop)
+        os._exit(status)
+
+
+def _flush_last(loop: Loop) -> None:
+    """Answers that were given before the end still go out, if the host takes them at once."""
+    deadline = time.monotonic() + _FLUSH_S
+    try:
+        while not loop.outbox.is_empty and time.monotonic() < deadline:
+            loop.outbox.flush()
+            if loop.outbox.is_blocked:
+                time.sleep(0.005)
+    except HostGone:
+        pass
