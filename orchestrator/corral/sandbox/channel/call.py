@@ -1,0 +1,124 @@
+"""One call over a channel, from request to last streamed byte: waiting, limits, bodies, cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, TypeVar
+
+from corral.errors import BoxLost, CorralError, ToolError
+from corral.sandbox.base import Sink
+from corral.sandbox.channel.rpc import Channel, Request
+from corral.sandbox.channel.stream import Inbound, Outbound
+from corral.sandbox.channel.wire import Empty
+from corral_protocol import MAX_CHUNK_BYTES, encode_chunk
+from corral_protocol.error import ErrorCode
+from corral_protocol.message import Cancel, Method, Pong, StreamClose
+
+HEARTBEAT_S = 15.0
+PONG_LIMIT_S = 30.0
+STREAM_IDLE_S = 30.0
+"""An answered call waits so long for the next byte of its streams."""
+CANCEL_LIMIT_S = 2.0
+
+T = TypeVar("T")
+
+
+async def run_call(
+    channel: Channel,
+    method: Method,
+    params: object,
+    kind: type[T],
+    *,
+    sinks: Mapping[str, Sink] | None = None,
+    body: tuple[str, AsyncIterator[bytes]] | None = None,
+    limit_s: float | None = None,
+) -> T:
+    """Ask the box; wait for its answer and for all that streams with it.
+
+    `sinks` and `body` name the fields of `params` that hold stream ids. Raises ToolError when the box refuses or
+    `limit_s` is over, BoxLost or SandboxProtocolError when the channel ends, and what a sink or the body raises.
+    """
+    if channel.is_ending:
+        raise copy.copy(await asyncio.shield(channel.ended))
+    request = channel.send_request(method, params, kind, sinks or {}, body[0] if body else "")
+    pump = channel.spawn(_send_body(channel, request.outbound, body[1])) if body and request.outbound else None
+    limit = asyncio.timeout(limit_s)
+    try:
+        async with limit:
+            result: T = await _wait_answer(channel, request, pump)
+            for name, stream in zip(sinks or (), request.inbound, strict=True):
+                if method is Method.EXEC:
+                    # Processes in the background may keep the stream open: the result says where the call's own ends.
+                    stream.finish_at(getattr(result, name).streamed_bytes)
+                await _finish_stream(stream, method)
+            return result
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise ToolError(f"no answer to {method.value!r} within {limit_s} s", code=ErrorCode.TIMEOUT) from None
+    finally:
+        channel.release(request)
+        if pump is not None:
+            pump.cancel()
+
+
+async def _wait_answer(channel: Channel, request: Request, pump: asyncio.Task[None] | None) -> Any:
+    try:
+        if pump is not None:
+            await asyncio.wait((request.answer, pump), return_when=asyncio.FIRST_COMPLETED)
+            if not request.answer.done():
+                await pump  # a body that fails to come ends the call with its own error
+        return await asyncio.shield(request.answer)
+    except BaseException:
+        if not request.answer.done() and not channel.is_ending:
+            channel.spawn(_cancel(channel, request.id))
+            # Brief: the box sees to it by itself that the command dies.
+            await asyncio.wait((request.answer,), timeout=CANCEL_LIMIT_S)
+        raise
+
+
+async def _cancel(channel: Channel, number: int) -> None:
+    """Kill the command, or stop the file operation, of a call that nobody waits for."""
+    with contextlib.suppress(CorralError):
+        await run_call(channel, Method.CANCEL, Cancel(number), Empty, limit_s=PONG_LIMIT_S)
+
+
+async def _finish_stream(stream: Inbound, method: Method) -> None:
+    while not stream.done.done():
+        before = stream.received
+        await asyncio.wait((stream.done,), timeout=STREAM_IDLE_S)
+        if not stream.done.done() and stream.received == before and not stream.is_held:
+            raise ToolError(f"the box answered {method.value!r} and left its stream open", code=ErrorCode.TIMEOUT)
+    stream.done.result()
+    await stream.finish_sink()
+    if stream.error and method is not Method.EXEC:  # an exec says in its own result how it ended
+        raise ToolError(f"the stream of {method.value!r} ended early: {stream.error}", code=stream.error)
+
+
+async def _send_body(channel: Channel, stream: Outbound, body: AsyncIterator[bytes]) -> None:
+    """Send a body as fast as the box gives credit and the socket takes it; then say that it is complete."""
+    error = ErrorCode.CANCELLED.value
+    try:
+        async for data in body:
+            view = memoryview(data)
+            while view:
+                taken = await stream.take(min(len(view), MAX_CHUNK_BYTES))
+                channel.write(encode_chunk(stream.stream, view[:taken]))
+                view = view[taken:]
+                await channel.writable.wait()
+        error = ""
+    finally:
+        channel.notify(Method.CLOSE, StreamClose(stream.stream, stream.sent, error))
+
+
+async def keep_alive(channel: Channel) -> None:
+    """Renew the box's lease until the channel ends, and end it when the box is silent."""
+    while not channel.is_ending:
+        await asyncio.sleep(HEARTBEAT_S)
+        try:
+            await run_call(channel, Method.PING, None, Pong, limit_s=PONG_LIMIT_S)
+        except ToolError as error:
+            channel.end(BoxLost("the box does not answer", hint=error.message))

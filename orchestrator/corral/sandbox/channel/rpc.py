@@ -1,0 +1,276 @@
+"""The asyncio end of the channel: requests by id, streams by id, one reader that is never blocked by either.
+
+    socket -> StreamSplitter -> FrameReader -> _on_control / _open_chunk -> futures and sinks
+
+Everything that arrives is judged before it is used. A frame that breaks a rule ends the channel with
+SandboxProtocolError; the end of the stream ends it with what `diagnose` finds out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from corral.errors import BoxLost, SandboxError, SandboxProtocolError, ToolError
+from corral.sandbox.base import Sink
+from corral.sandbox.channel.decode import FrameReader, Piece, StreamSplitter
+from corral.sandbox.channel.stream import Inbound, Outbound
+from corral.sandbox.channel.wire import ERROR_CODES, decode_message, parse_error, parse_params, parse_result
+from corral.schema.visible import visible
+from corral_protocol import encode_control
+from corral_protocol.error import ErrorCode
+from corral_protocol.message import Credit, LogLine, Method, StreamClose
+
+CRASH_LOG_BYTES = 64 << 10
+MAX_DRAINED = 8192
+"""Streams whose call is over and that a process in the background still holds open; older ones are forgotten."""
+_WRITE_HIGH_BYTES = 1 << 20
+
+Diagnose = Callable[[], Awaitable[SandboxError]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request on its way to the box, with the streams that belong to it."""
+
+    id: int
+    method: Method
+    kind: type
+    answer: asyncio.Future[Any]
+    inbound: tuple[Inbound, ...] = ()
+    outbound: Outbound | None = None
+
+
+class Channel(asyncio.Protocol):
+    """One attached box. Made by open_channel(); ends once, for one reason, for good."""
+
+    def __init__(self, diagnose: Diagnose) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[SandboxError] = self._loop.create_future()
+        """Done when everything that waited has been told: why the channel ended."""
+        self.is_ending = False
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self._diagnose = diagnose
+        self._splitter = StreamSplitter(FrameReader(self._on_control, self._open_chunk), self._on_stderr)
+        self._transport: asyncio.Transport | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._requests: dict[int, Request] = {}
+        self._inbound: dict[int, Inbound] = {}
+        self._outbound: dict[int, Outbound] = {}
+        self._next_request = 1
+        self._next_inbound = 1
+        self._next_outbound = 2
+        self._crash_log = bytearray()
+
+    @property
+    def crash_log(self) -> str:
+        """The last lines of the toolbox's stderr and log messages, fit to be shown."""
+        return visible(bytes(self._crash_log), keep="\n\t")
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something for as long as the channel lives."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_ending:
+            return
+        try:
+            self._splitter.feed(data)
+        except SandboxProtocolError as error:
+            self.end(error)
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.end(None)
+
+    # Sending
+
+    def write(self, frame: bytes) -> None:
+        if self._transport is not None and not self.is_ending:
+            self._transport.write(frame)
+
+    def notify(self, method: Method, params: Credit | StreamClose) -> None:
+        self.write(encode_control({"jsonrpc": "2.0", "method": method.value, "params": asdict(params)}))
+
+    def send_request(
+        self, method: Method, params: Any, kind: type, sinks: Mapping[str, Sink], body_field: str
+    ) -> Request:
+        """Send a request. `sinks` and `body_field` name the params that hold stream ids; they are filled in here."""
+        wire = asdict(params) if params is not None else {}
+        inbound: list[Inbound] = []
+        for position, (name, sink) in enumerate(sinks.items()):
+            inbound.append(Inbound(self._next_inbound + 2 * position, sink, self._grant))
+            wire[name] = inbound[-1].stream
+        outbound = Outbound(self._next_outbound) if body_field else None
+        if outbound is not None:
+            wire[body_field] = outbound.stream
+        number = self._next_request
+        try:
+            frame = encode_control({"jsonrpc": "2.0", "id": number, "method": method.value, "params": wire})
+        except ValueError as error:
+            raise ToolError(str(error), code=ErrorCode.TOO_LARGE) from None
+        request = Request(number, method, kind, self._loop.create_future(), tuple(inbound), outbound)
+        self._register(request)
+        self.write(frame)
+        return request
+
+    def _register(self, request: Request) -> None:
+        self._next_request += 1
+        self._requests[request.id] = request
+        for stream in request.inbound:
+            self._next_inbound += 2
+            self._inbound[stream.stream] = stream
+        if request.outbound is not None:
+            self._next_outbound += 2
+            self._outbound[request.outbound.stream] = request.outbound
+
+    def release(self, request: Request) -> None:
+        """Nobody waits for this request any more. What the box still sends for it is taken and dropped."""
+        _silence(request.answer)
+        if request.outbound is not None:
+            self._outbound.pop(request.outbound.stream, None)
+        for stream in request.inbound:
+            stream.drain()
+        if len(self._inbound) > MAX_DRAINED:
+            forgotten = [number for number, stream in self._inbound.items() if stream.is_drained]
+            for number in forgotten[: len(self._inbound) - MAX_DRAINED]:
+                del self._inbound[number]
+
+    def _grant(self, stream: int, size: int) -> None:
+        self.notify(Method.CREDIT, Credit(stream, size))
+
+    # Receiving: every raise in here ends the box
+
+    def _on_stderr(self, piece: memoryview) -> None:
+        self._crash_log += piece[-CRASH_LOG_BYTES:]
+        if len(self._crash_log) > CRASH_LOG_BYTES:
+            del self._crash_log[:-CRASH_LOG_BYTES]
+
+    def _open_chunk(self, number: int, size: int) -> Piece:
+        stream = self._inbound.get(number)
+        if stream is None:
+            raise SandboxProtocolError(f"the box sent data on stream {number}, which is not open")
+        stream.open_chunk(size)
+        return stream.receive
+
+    def _on_control(self, payload: bytes) -> None:
+        message = decode_message(payload)
+        if message.get("jsonrpc") != "2.0":
+            raise SandboxProtocolError("the box sent a message that is no JSON-RPC 2.0")
+        if "method" in message:
+            self._on_notification(message, payload)
+        else:
+            self._on_response(message, payload)
+
+    def _on_response(self, message: dict[str, object], payload: bytes) -> None:
+        number = message.get("id")
+        # SECURITY: the id is matched by type too: True == 1 in a dict (test_channel_replies).
+        request = self._requests.pop(number, None) if type(number) is int else None
+        if request is None:
+            raise SandboxProtocolError("the box answered a request that is not open")
+        if message.keys() == {"jsonrpc", "id", "error"}:
+            failure = parse_error(message["error"])
+            if not request.answer.done():
+                request.answer.set_exception(failure)
+        elif message.keys() == {"jsonrpc", "id", "result"}:
+            result: object = parse_result(payload, request.kind)
+            if not request.answer.done():
+                request.answer.set_result(result)
+        else:
+            raise SandboxProtocolError("the box sent a message that is neither result nor error")
+
+    def _on_notification(self, message: dict[str, object], payload: bytes) -> None:
+        method = message["method"]
+        if method == Method.CREDIT:
+            self._on_credit(parse_params(payload, Credit))
+        elif method == Method.CLOSE:
+            self._on_close(parse_params(payload, StreamClose))
+        elif method == Method.LOG:
+            self._on_stderr(memoryview(parse_params(payload, LogLine).text.encode() + b"\n"))
+        else:
+            raise SandboxProtocolError("the box sent a request or notification that only the host may send")
+
+    def _on_credit(self, credit: Credit) -> None:
+        if credit.stream % 2 or not 0 < credit.stream < self._next_outbound or not credit.bytes:
+            raise SandboxProtocolError(f"the box gave credit on stream {credit.stream}, which is not one to it")
+        stream = self._outbound.get(credit.stream)
+        if stream is not None:  # else it crossed our end of the stream
+            stream.grant(credit.bytes)
+
+    def _on_close(self, close: StreamClose) -> None:
+        stream = self._inbound.pop(close.stream, None)
+        if stream is None:
+            raise SandboxProtocolError(f"the box closed stream {close.stream}, which is not open")
+        if close.error and close.error not in ERROR_CODES:
+            raise SandboxProtocolError("the box closed a stream with an unknown error code")
+        stream.close(close.total, close.error)
+
+    # The end
+
+    def end(self, error: SandboxError | None) -> None:
+        """End the channel, for `error` or, if None, for what diagnose() finds. Only the first call counts."""
+        if self.is_ending:
+            return
+        self.is_ending = True
+        if self._transport is not None:
+            self._transport.abort()
+        if error is not None:
+            self._finish(error)
+        else:
+            self.spawn(self._find_cause())
+
+    async def _find_cause(self) -> None:
+        error: SandboxError = BoxLost("the box is gone")
+        try:
+            error = await self._diagnose()
+        finally:
+            self._finish(error)
+
+    def _finish(self, error: SandboxError) -> None:
+        self.ended.set_result(error)
+        waiting: list[asyncio.Future[Any]] = [request.answer for request in self._requests.values()]
+        waiting += [stream.done for stream in self._inbound.values()]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(copy.copy(error))
+                _silence(future)
+        for outbound in self._outbound.values():
+            outbound.fail(copy.copy(error))
+        self.writable.set()
+        self._requests.clear()
+        self._inbound.clear()
+        self._outbound.clear()
+        for task in self._tasks - {asyncio.current_task(self._loop)}:
+            task.cancel()
+
+
+def _silence(future: asyncio.Future[Any]) -> None:
+    """Nobody may come for this future's error, and that is fine."""
+    future.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
+
+
+async def open_channel(sock: socket.socket, diagnose: Diagnose) -> Channel:
+    """Take over the attached, connected socket of a container."""
+    sock.setblocking(False)
+    _, channel = await asyncio.get_running_loop().create_connection(lambda: Channel(diagnose), sock=sock)
+    return channel

@@ -1,0 +1,252 @@
+"""The door to the container engine: one client per call, our own time limit on each, errors in our words.
+
+docker-py blocks, and some of its calls hang for minutes. So each call runs in a daemon thread of its own (an executor's
+threads are joined at exit, and few) and is given up on after its limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from corral.errors import EngineTimeout, EngineUnavailable, ImageError, SandboxError
+from corral.schema.visible import visible
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+QUICK_S = 15.0
+"""Questions: inspect, list, attach."""
+CHANGE_S = 60.0
+"""Create, start, remove: a busy engine takes its time."""
+
+T = TypeVar("T")
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """What a container inherits from its image, and must not do so silently."""
+
+    id: str
+    env: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+
+
+class ObjectGone(SandboxError):
+    """The engine does not know the container or volume (any more). Never leaves this room."""
+
+    code = "engine_object_gone"
+
+
+class Engine:
+    """The engine of the environment (DOCKER_HOST, DOCKER_TLS_VERIFY, DOCKER_CERT_PATH). Holds no connection."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = dict(os.environ if environment is None else environment)
+        self._version = "auto"
+
+    @property
+    def address(self) -> str:
+        return self._environment.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+
+    @property
+    def is_local(self) -> bool:
+        """The engine most likely runs on this machine. Only the box's own report proves it."""
+        return self.address.startswith(("unix://", "http+unix://"))
+
+    def open_client(self, limit_s: float | None) -> APIClient:
+        """A fresh client; close it. The first one asks the engine for its version."""
+        from docker import APIClient  # late: start-up time
+        from docker.utils import kwargs_from_env
+
+        client = APIClient(version=self._version, timeout=limit_s, **kwargs_from_env(environment=self._environment))  # type: ignore[arg-type]
+        self._version = client.api_version
+        return client
+
+    def ask(self, what: str, action: Callable[[APIClient], T], limit_s: float = QUICK_S) -> T:
+        """Run one blocking call. Raises EngineUnavailable, EngineTimeout, ObjectGone, SandboxError."""
+        from docker.errors import DockerException  # late: start-up time
+        from requests.exceptions import RequestException
+
+        try:
+            with contextlib.closing(self.open_client(limit_s)) as client:
+                return action(client)
+        except (DockerException, RequestException, OSError) as error:
+            raise _explain(what, error, self.address) from error
+
+    async def call(self, what: str, action: Callable[[APIClient], T], limit_s: float = QUICK_S) -> T:
+        """ask() in a thread of its own. Raises EngineTimeout at the limit whatever the thread does."""
+        future = run_in_thread(lambda: self.ask(what, action, limit_s), name=f"corral-{what}")
+        try:
+            async with asyncio.timeout(limit_s + 1):
+                return await future
+        except TimeoutError:
+            raise EngineTimeout(
+                f"the engine did not {what} within {limit_s:g} s", hint="is the engine overloaded? see its log"
+            ) from None
+
+    async def inspect_image(self, name: str) -> ImageFacts:
+        """Raises ImageError when the engine has no such image."""
+        try:
+            raw = await self.call("inspect the image", lambda client: client.inspect_image(name))
+        except ObjectGone:
+            raise ImageError(f"the engine has no image {name!r}", hint="build it with: corral image build") from None
+        config = raw.get("Config") or {}
+        return ImageFacts(raw["Id"], tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()))
+
+    async def create_container(self, config: Config, name: str) -> str:
+        """Returns the id. The name is the caller's, so that one made after the limit can be found and removed."""
+
+        def create(client: APIClient) -> str:
+            # Raw: docker-py's own builder knows no MaskedPaths and ReadonlyPaths.
+            url = client._url("/containers/create")
+            reply = client._result(client._post_json(url, data=dict(config), params={"name": name}), json=True)
+            return str(reply["Id"])
+
+        return await self.call("create the container", create, CHANGE_S)
+
+    async def attach(self, container: str) -> socket.socket:
+        """The container's stdin, stdout and stderr as one socket, before it is started."""
+
+        def attach(client: APIClient) -> socket.socket:
+            params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            raw: Any = client.attach_socket(container, params=params)
+            return _own_socket(raw)
+
+        return await self.call("attach to the container", attach)
+
+    async def start_container(self, container: str) -> None:
+        await self.call("start the container", lambda client: client.start(container), CHANGE_S)
+
+    async def remove_container(self, container: str, limit_s: float = CHANGE_S) -> bool:
+        """Kill and remove with its volumes; whether it was there."""
+        with contextlib.suppress(ObjectGone):
+            await self.call("remove the container", lambda client: remove_container(client, container), limit_s)
+            return True
+        return False
+
+    async def remove_volumes(self, label: str) -> None:
+        """Remove what volumes carry this label and are in nobody's use."""
+        await self.call("remove volumes", lambda client: remove_volumes(client, label))
+
+    async def count_resources(self) -> tuple[int, int]:
+        """Processors and bytes of memory of the machine the engine runs on."""
+        if self.is_local:
+            return os.cpu_count() or 1, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        info = await self.call("describe itself", lambda client: client.info())
+        return int(info["NCPU"]), int(info["MemTotal"])
+
+
+def remove_container(client: APIClient, container: str) -> None:
+    """Kill and remove with its anonymous volumes, and wait until a removal that is under way is done."""
+    from docker.errors import APIError, NotFound
+
+    try:
+        client.remove_container(container, force=True, v=True)
+    except NotFound:
+        raise
+    except APIError as error:
+        if error.status_code != 409:  # "removal already in progress": AutoRemove is faster
+            raise
+        client.wait(container, condition="removed")
+
+
+def remove_volumes(client: APIClient, label: str) -> None:
+    from docker.errors import APIError, NotFound
+
+    for volume in client.volumes(filters={"label": label})["Volumes"] or ():
+        try:
+            client.remove_volume(volume["Name"])
+        except NotFound:
+            continue
+        except APIError as error:
+            if error.status_code != 409:  # in use: by a container that is just going, whose removal takes it along
+                raise
+
+
+def run_in_thread(work: Callable[[], T], *, name: str) -> asyncio.Future[T]:
+    """Run blocking work in a daemon thread of its own: it never holds up others, nor the end of the process."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():  # nobody waits any more
+            if isinstance(result, socket.socket):
+                result.close()
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result: T | None = None
+        failure: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as error:  # handed to the task that waits
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+def _own_socket(raw: Any) -> socket.socket:
+    """The connection under docker-py's file object, as a plain socket that outlives the client."""
+    connection = getattr(raw, "_sock", raw)
+    if not isinstance(connection, socket.socket) or hasattr(connection, "context"):
+        raise EngineUnavailable(
+            "this kind of engine connection cannot carry the channel",
+            hint="reach the engine by unix:// or tcp://, for a remote one through an SSH-forwarded socket",
+        )
+    copy = connection.dup()
+    connection.close()
+    return copy
+
+
+def _explain(what: str, error: Exception, address: str) -> SandboxError:
+    """An error of docker-py, requests or the system, in our words and with what to do."""
+    from docker.errors import APIError, ImageNotFound, NotFound
+
+    if isinstance(error, NotFound):
+        kind = "image" if isinstance(error, ImageNotFound) or "No such image" in str(error) else "object"
+        return ObjectGone(f"the engine knows no such {kind}")
+    if isinstance(error, APIError):
+        return SandboxError(f"the engine refused to {what}: {visible(str(error.explanation or error), limit=500)}")
+    root = _find_root(error)
+    if isinstance(root, PermissionError):
+        return EngineUnavailable(
+            f"no permission to talk to the container engine at {address!r}",
+            hint="add yourself to the docker group (sudo usermod -aG docker $USER, then log in again), or use sudo",
+        )
+    if isinstance(root, FileNotFoundError | ConnectionRefusedError):
+        return EngineUnavailable(
+            f"no container engine answers at {address!r}", hint="start it, or set DOCKER_HOST; see: corral doctor"
+        )
+    if isinstance(root, TimeoutError) or "timed out" in str(error).lower():
+        return EngineTimeout(f"the engine did not {what} in time", hint="is the engine overloaded? see its log")
+    return EngineUnavailable(
+        f"the container engine at {address!r} cannot be used: {visible(str(error), limit=500)}",
+        hint="see: corral doctor",
+    )
+
+
+def _find_root(error: BaseException) -> BaseException:
+    """The system's own error at the bottom: the libraries wrap it several times, as cause, context or argument."""
+    seen: list[BaseException] = [error]
+    for candidate in seen:
+        if isinstance(candidate, OSError) and candidate.errno is not None:
+            return candidate
+        linked = (candidate.__cause__, candidate.__context__, getattr(candidate, "reason", None), *candidate.args)
+        seen += [other for other in linked if isinstance(other, BaseException) and other not in seen]
+        if len(seen) > 20:
+            break
+    return error
