@@ -99,6 +99,9 @@ def diagnose_names(statement: Statement, problems: list[str], vocabulary: Vocabu
     # The scope message follows from any wrong name in the scope and says less.
     problem = next((text for text in problems if "applicable action" not in text), problems[0])
     names = _quoted(problem)
+    last = statement.tokens[-1].line
+    if not names and last > statement.line:
+        problem = f"{problem} (the policy ends in line {last})"
     allowed = _allowed_names(problem, vocabulary)
     wrong = re.findall(r"\w+", names[0])[-1] if names else ""
     return Diagnosis(_find_line(statement, names), problem, _nearest(wrong, allowed))

@@ -30,7 +30,7 @@ _DESCRIPTION = describe(
     "programs that wait for a keyboard: standard input is at its end. There is no network and no sudo.",
     "standard output, then standard error, the exit code and the working directory. The working directory is kept for "
     "the next call, variables and functions are not. Long output is cut in the middle; the whole is at "
-    "/outputs/<call>. When the time is up, the command and all its children are ended and the output so far comes back.",
+    "/outputs/<call>. When the time is up, the command and its children are ended and the output so far comes back.",
 )
 
 # What programs print when the sandbox stops them, and what a model should know then. Only ever advice.
