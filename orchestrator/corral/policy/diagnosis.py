@@ -127,8 +127,12 @@ def _first_wrong(statement: Statement, parse: Callable[[str], str | None]) -> in
         problem = parse(statement.prefix(count))
         if problem is None or problem == _OPEN_ENDED:
             continue
-        last = count == len(statement.tokens)
-        return None if last and not problem.startswith(("unexpected token", "invalid token")) else count - 1
+        if count == len(statement.tokens) and not problem.startswith(("unexpected token", "invalid token")):
+            return None
+        # The parser skips what it could not use and may only say so later, but by name.
+        named = next(iter(_quoted(problem)), "") if problem.startswith("unexpected token") else ""
+        earlier = (place for place in range(count - 1, -1, -1) if statement.tokens[place].text == named)
+        return next(earlier, count - 1)
     return None
 
 
