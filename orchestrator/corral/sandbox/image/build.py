@@ -19,8 +19,9 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from corral.errors import EngineUnavailable, ImageError
-from corral.sandbox.image_base import Base, choose_base, open_client
-from corral.sandbox.image_context import IMAGE_NAME, BuildContext, load_context
+from corral.sandbox.image.base import Base, choose_base, open_client
+from corral.sandbox.image.context import IMAGE_NAME, BuildContext, load_context
+from corral.schema.visible import visible
 
 _ENGINE_TIMEOUT_S = 600
 """Of one silent stretch, not of the whole build: an import answers only when all layers are on disk."""
@@ -103,10 +104,11 @@ def _open_engine(engine_url: str | None) -> Iterator[docker.DockerClient]:
         with contextlib.closing(open_client(engine_url, timeout_s=_ENGINE_TIMEOUT_S)) as engine:
             yield engine
     except APIError as error:
-        raise ImageError(f"the engine refused: {_one_line(error.explanation or str(error))}") from error
+        raise ImageError(f"the engine refused: {visible(error.explanation or str(error), limit=500)}") from error
     except (DockerException, OSError) as error:
         raise EngineUnavailable(
-            f"no container engine answers: {_one_line(str(error))}", hint="`corral doctor` says what is missing"
+            f"no container engine answers: {visible(str(error), limit=500)}",
+            hint="`corral doctor` says what is missing",
         ) from error
 
 
@@ -147,12 +149,15 @@ def _run_build(
     for answer in answers:
         if "error" in answer:
             cause = next((line for line in reversed(last) if line.startswith("corral: ")), str(answer["error"]))
-            raise ImageError(f"the image build failed: {_one_line(cause)}", hint=_one_line(" | ".join(last)) or None)
+            raise ImageError(
+                f"the image build failed: {visible(cause, limit=500)}",
+                hint=visible(" | ".join(last), limit=500) or None,
+            )
         for line in str(answer.get("stream", "")).splitlines():
             if line.strip():
                 last.append(line.strip())
             if line.startswith("Step "):
-                on_progress(_one_line(line))
+                on_progress(visible(line, limit=200))
 
 
 def _drop_old_builds(engine: docker.DockerClient, *, keep: str) -> None:
@@ -163,8 +168,3 @@ def _drop_old_builds(engine: docker.DockerClient, *, keep: str) -> None:
             if name not in (keep, f"{IMAGE_NAME}:latest"):
                 with contextlib.suppress(APIError):
                     engine.api.remove_image(name)
-
-
-def _one_line(text: str) -> str:
-    """The engine's words fit for one line of a terminal."""
-    return "".join(char if char.isprintable() else " " for char in text).strip()[:500]

@@ -12,6 +12,7 @@ import os
 import platform
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 from collections import deque
@@ -24,12 +25,14 @@ from docker.errors import DockerException, ImageNotFound
 from docker.utils import parse_repository_tag
 
 from corral.errors import ImageError
-from corral.sandbox.image_context import BASE_NAME, BuildContext
+from corral.sandbox.image.context import BASE_NAME, BuildContext
+from corral.schema.visible import visible
 
 REGISTRY_BASE = "debian:bookworm-slim"
 FALLBACK_SUITE = "bookworm"
 _SUITES = ("bookworm", "trixie")
 _REGISTRY_TIMEOUT_S = 8
+_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 # Files that no box reads; copyright files stay.
 _LEAN = (
     "path-exclude=/usr/share/man/*",
@@ -52,8 +55,14 @@ class Base:
 
 
 def open_client(engine_url: str | None, *, timeout_s: float) -> docker.DockerClient:
-    """A connection of its own to the engine of the environment, or to `engine_url`. Raises DockerException."""
+    """A connection of its own to the engine of the environment, or to `engine_url`. Raises DockerException, OSError."""
     environment = dict(os.environ) if engine_url is None else {**os.environ, "DOCKER_HOST": engine_url}
+    address = environment.get("DOCKER_HOST") or _DEFAULT_ADDRESS
+    if address.startswith("unix://"):
+        # docker-py leaves its socket open when nobody answers, and buries the reason.
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as knock:
+            knock.settimeout(timeout_s)
+            knock.connect(address.removeprefix("unix://"))
     return docker.from_env(timeout=int(timeout_s), environment=environment)
 
 
@@ -199,7 +208,7 @@ def _host_sources(suite: str) -> str:
 
 def _report_lines(stream: IO[bytes], last: deque[str], on_progress: Progress) -> None:
     for raw in stream:
-        line = "".join(char if char.isprintable() else " " for char in raw.decode(errors="replace")).strip()
+        line = visible(raw.strip(), limit=300)
         last.append(line)
         if line.startswith("I: ") and not line.startswith("I: success"):
             on_progress(line.removeprefix("I: "))

@@ -1,0 +1,113 @@
+"""What the engine says about itself, as plain facts: `corral doctor` judges them, nothing here does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import docker
+from docker.errors import DockerException
+
+from corral.sandbox.image import open_client
+from corral.sandbox.labels import MARK, owner_is_alive
+
+_TIMEOUT_S = 10
+
+
+class EngineProblem(StrEnum):
+    """Why no engine could be asked."""
+
+    ABSENT = "absent"  # no socket, or nobody listens
+    REFUSED = "refused"  # the socket is there and we may not use it
+    SILENT = "silent"  # connected, no answer in time
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """One engine, as it describes itself."""
+
+    address: str
+    version: str
+    api_version: str
+    kernel: str
+    cgroup_version: str
+    storage_driver: str
+    root_dir: str
+    security: tuple[str, ...]
+    """`seccomp`, `userns`, `rootless`, `apparmor`, ..."""
+    runtimes: tuple[str, ...]
+    missing_limits: tuple[str, ...]
+    """Limits the engine cannot set on this host: memory, swap, pids, cpu."""
+    leftover_containers: int
+    leftover_volumes: int
+    """What corral made and whose owner has gone."""
+
+    @property
+    def is_local(self) -> bool:
+        return self.address.startswith(("http+docker://", "unix://"))
+
+
+@dataclass(frozen=True)
+class NoEngine:
+    """There is no engine to use; `problem` says why, `detail` in the words of the system."""
+
+    problem: EngineProblem
+    detail: str
+
+
+def probe_engine(engine_url: str | None = None) -> EngineFacts | NoEngine:
+    """Asks the engine of the environment, or that of `engine_url`. Never raises for want of an engine."""
+    try:
+        with contextlib.closing(open_client(engine_url, timeout_s=_TIMEOUT_S)) as engine:
+            return _collect(engine)
+    except (DockerException, OSError) as error:
+        return NoEngine(_classify(error), str(error))
+
+
+def _collect(engine: docker.DockerClient) -> EngineFacts:
+    info: dict[str, Any] = engine.info()
+    version: dict[str, Any] = engine.version()
+    limits = {"memory": "MemoryLimit", "swap": "SwapLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
+    containers = engine.api.containers(all=True, filters={"label": f"{MARK}=1"})
+    volumes = engine.api.volumes(filters={"label": f"{MARK}=1"})["Volumes"] or []
+    return EngineFacts(
+        address=engine.api.base_url,
+        version=str(version.get("Version", "")),
+        api_version=str(version.get("ApiVersion", "")),
+        kernel=str(info.get("KernelVersion", "")),
+        cgroup_version=str(info.get("CgroupVersion", "")),
+        storage_driver=str(info.get("Driver", "")),
+        root_dir=str(info.get("DockerRootDir", "")),
+        security=tuple(_security_name(option) for option in info.get("SecurityOptions") or ()),
+        runtimes=tuple(sorted(info.get("Runtimes") or {})),
+        missing_limits=tuple(name for name, key in limits.items() if not info.get(key, True)),
+        leftover_containers=_count_orphans(containers),
+        leftover_volumes=_count_orphans(volumes),
+    )
+
+
+def _security_name(option: str) -> str:
+    """`seccomp` of `name=seccomp,profile=default`."""
+    return option.split(",")[0].removeprefix("name=")
+
+
+def _count_orphans(objects: Iterable[dict[str, Any]]) -> int:
+    return sum(1 for found in objects if not owner_is_alive(found.get("Labels") or {}))
+
+
+def _classify(error: Exception) -> EngineProblem:
+    """By the system's own error at the bottom of the chain: the libraries wrap it several times."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, PermissionError):
+            return EngineProblem.REFUSED
+        if isinstance(seen, FileNotFoundError | ConnectionRefusedError):
+            return EngineProblem.ABSENT
+        if isinstance(seen, TimeoutError):
+            return EngineProblem.SILENT
+        seen = seen.__cause__ or seen.__context__
+    return EngineProblem.OTHER
