@@ -157,7 +157,8 @@ def _try_options(overlay: Overlay) -> Obstacle | None:
     failure = ""
     for index in (True, False):
         try:
-            try_mount("overlay", _options(overlay, index=index))
+            # Read-only: dropping a writable overlay flushes the whole file system below it, half a second after a clone.
+            try_mount("overlay", [*_options(overlay, index=index), ("ro", None)])
         except OSError as error:
             if error.errno == errno.EBUSY:
                 raise SandboxError(

@@ -17,7 +17,9 @@ SNIFFED = (
     "*.pem",
     "*.key",
     "*.asc",
-    ".ssh/*",
+    ".ssh/id_*",
+    "*_rsa",
+    "*_ed25519",
     "*service-account*.json",
     "*service_account*.json",
     "*credentials*.json",
@@ -78,6 +80,7 @@ BUILT_IN = (
 
 _SECRET_CONTENT = re.compile(rb"PRIVATE KEY|\"private_key\"\s*:|\"client_secret\"\s*:|\"refresh_token\"\s*:")
 _WILD = re.compile(r"[*?\[\\]")
+_TAIL = re.compile(r".*[*?\]\\]", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class MaskPatterns:
     prefixes: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
     others: re.Pattern[str] | None = None
+    tails: tuple[str, ...] = ()  # what the names that `others` takes end with
 
     @classmethod
     def compile(cls, lines: tuple[str, ...]) -> MaskPatterns:
@@ -104,29 +108,28 @@ class MaskPatterns:
         prefixes: set[str] = set()
         suffixes: set[str] = set()
         others: set[str] = set()
-        for line in lines:
-            last = _last_component(line)
-            if last is None:
-                continue
+        tails: set[str] = set()
+        for last in filter(None, map(_last_component, lines)):
             if not _WILD.search(last):
                 exact.add(last)
-            elif last.startswith("*") and not _WILD.search(last[1:]):
+            elif last[0] == "*" and not _WILD.search(last[1:]):
                 suffixes.add(last[1:])
-            elif last.endswith("*") and not _WILD.search(last[:-1]):
+            elif last[-1] == "*" and not _WILD.search(last[:-1]):
                 prefixes.add(last[:-1])
             else:
                 others.add(_loosen(last))
+                tails.add(_TAIL.sub("", last))
         joined = re.compile("|".join(sorted(others)), re.DOTALL) if others else None
-        return cls(lines, spec, frozenset(exact), tuple(prefixes), tuple(suffixes), joined)
+        return cls(lines, spec, frozenset(exact), tuple(prefixes), tuple(suffixes), joined, tuple(tails))
 
-    def may_match(self, name: str) -> bool:
-        """Whether a path whose last component is `name` can match at all."""
-        return (
-            name in self.exact
-            or name.endswith(self.suffixes)
-            or name.startswith(self.prefixes)
-            or (self.others is not None and self.others.fullmatch(name) is not None)
-        )
+    def pick(self, names: list[str]) -> list[str]:
+        """Of the names in one directory those that a matching path can end with. This runs for every file there is."""
+        exact, prefixes, suffixes = self.exact, self.prefixes, self.suffixes
+        picked = [n for n in names if n in exact or n.endswith(suffixes) or n.startswith(prefixes)]
+        if self.others is not None:
+            tails, fits = self.tails, self.others.fullmatch
+            picked += [n for n in names if n.endswith(tails) and fits(n)]
+        return picked
 
     def find(self, path: str, *, is_directory: bool = False) -> str | None:
         """The pattern that makes `path` a secret, or None."""

@@ -24,6 +24,7 @@ _BULK = frozenset(
     {"node_modules", "site-packages", "__pycache__", ".venv", "venv", ".tox", ".nox", "target", "dist", "build"}
     | {"vendor", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".gradle", ".cache", ".hg", ".svn"}
 )
+_GIT_CONFIGS = frozenset({"config", "config.worktree"})
 _GIT_REASON = "credentials in .git/config"
 
 
@@ -56,14 +57,14 @@ class SecretSearch:
         sniffed = MaskPatterns.compile(() if own else SNIFFED)
         for path in firm.literal_paths():
             self._look(path, firm, sniffed)
-        for path in self._walk(firm, sniffed):
+        for path in self._walk(MaskPatterns.compile(firm.lines + sniffed.lines)):
             if len(self.found) >= MAX_MASKS:
                 self.is_complete = False
                 break
             self._look(path, firm, sniffed)
         return sorted(self.found.values(), key=lambda secret: secret.path)
 
-    def _walk(self, firm: MaskPatterns, sniffed: MaskPatterns) -> Iterator[str]:
+    def _walk(self, either: MaskPatterns) -> Iterator[str]:
         """Paths whose last component may be a secret's, directory by directory."""
         near, far = deque([""]), deque[str]()
         deadline = time.monotonic() + self.max_s
@@ -72,13 +73,10 @@ class SecretSearch:
             names, children = self._list(directory)
             self.seen += len(names)
             in_git = _is_in_git(directory)
-            for name in names:
-                if (
-                    (in_git and name in ("config", "config.worktree"))
-                    or firm.may_match(name)
-                    or sniffed.may_match(name)
-                ):
-                    yield f"{directory}{name}"
+            for name in either.pick(names):
+                yield directory + name
+            if in_git:
+                yield from (directory + name for name in names if name in _GIT_CONFIGS)
             for name in children:
                 if in_git and not _holds_git_config(directory, name):
                     continue
@@ -91,7 +89,9 @@ class SecretSearch:
         """All names in a directory, and those of its subdirectories. Empty for one that may not be read."""
         try:
             descriptor = os.open(
-                directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.root
+                directory.rstrip("/") or ".",
+                os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
+                dir_fd=self.root,
             )
         except OSError:
             return [], []
@@ -182,7 +182,7 @@ def _is_in_git(directory: str) -> bool:
 
 
 def _is_git_config(path: str) -> bool:
-    return _is_in_git(path) and path.rsplit("/", 1)[-1] in ("config", "config.worktree")
+    return _is_in_git(path) and path.rsplit("/", 1)[-1] in _GIT_CONFIGS
 
 
 def _holds_git_config(directory: str, name: str) -> bool:
