@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,8 +14,6 @@ from docker.errors import DockerException
 
 from corral.sandbox.image import open_client
 from corral.sandbox.labels import MARK, owner_is_alive
-
-_TIMEOUT_S = 10
 
 
 class EngineProblem(StrEnum):
@@ -59,13 +58,16 @@ class NoEngine:
     detail: str
 
 
-def probe_engine(engine_url: str | None = None) -> EngineFacts | NoEngine:
+def probe_engine(engine_url: str | None = None, *, timeout_s: float = 10) -> EngineFacts | NoEngine:
     """Asks the engine of the environment, or that of `engine_url`. Never raises for want of an engine."""
     try:
-        with contextlib.closing(open_client(engine_url, timeout_s=_TIMEOUT_S)) as engine:
+        with contextlib.closing(open_client(engine_url, timeout_s=timeout_s)) as engine:
             return _collect(engine)
     except (DockerException, OSError) as error:
-        return NoEngine(_classify(error), str(error))
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return NoEngine(
+            _classify(error), f"{engine_url or os.environ.get('DOCKER_HOST') or 'the local socket'}: {reason}"
+        )
 
 
 def _collect(engine: docker.DockerClient) -> EngineFacts:
