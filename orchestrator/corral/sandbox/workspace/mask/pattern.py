@@ -17,7 +17,7 @@ SNIFFED = (
     "*.pem",
     "*.key",
     "*.asc",
-    ".ssh/id_*",
+    "**/.ssh/id_*",
     "*_rsa",
     "*_ed25519",
     "*service-account*.json",
@@ -51,20 +51,20 @@ BUILT_IN = (
     ".boto",
     ".databrickscfg",
     ".dockercfg",
-    ".docker/config.json",
-    ".kube/config",
-    ".aws/credentials",
-    ".azure/accessTokens.json",
-    ".azure/msal_token_cache.json",
+    "**/.docker/config.json",
+    "**/.kube/config",
+    "**/.aws/credentials",
+    "**/.azure/accessTokens.json",
+    "**/.azure/msal_token_cache.json",
     "application_default_credentials.json",
-    ".config/gh/hosts.yml",
-    ".config/hub",
-    ".cargo/credentials",
-    ".cargo/credentials.toml",
-    ".gem/credentials",
-    ".composer/auth.json",
-    "config/master.key",
-    "config/credentials/*.key",
+    "**/.config/gh/hosts.yml",
+    "**/.config/hub",
+    "**/.cargo/credentials",
+    "**/.cargo/credentials.toml",
+    "**/.gem/credentials",
+    "**/.composer/auth.json",
+    "**/config/master.key",
+    "**/config/credentials/*.key",
     "id_rsa",
     "id_dsa",
     "id_ecdsa",
@@ -133,7 +133,9 @@ class MaskPatterns:
 
     def find(self, path: str, *, is_directory: bool = False) -> str | None:
         """The pattern that makes `path` a secret, or None."""
-        result = self.spec.check_file(path + "/" if is_directory else path)
+        # The patterns' `*` and `**` stop at a line's end: a folder with a newline in its name would hide its secrets.
+        plain = path.replace("\n", "\1")
+        result = self.spec.check_file(plain + "/" if is_directory else plain)
         return self.lines[result.index] if result.include and result.index is not None else None
 
     def literal_paths(self) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class SecretSearch:
                 if in_git and not _holds_git_config(directory, name):
                     continue
                 (far if name in _BULK else near).append(f"{directory}{name}/")
-            if (near or far) and (self.seen > self.max_entries or time.monotonic() > deadline):
+            if (near or far) and (self.seen >= self.max_entries or time.monotonic() > deadline):
                 self.is_complete = False
                 return
 
