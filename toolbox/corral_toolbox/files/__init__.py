@@ -12,6 +12,7 @@ from corral_toolbox.files.error_map import translate_os_error
 from corral_toolbox.files.listing import list_files
 from corral_toolbox.files.move import delete_file, move_file
 from corral_toolbox.files.params import Params
+from corral_toolbox.files.patch import patch_files
 from corral_toolbox.files.read import read_file
 from corral_toolbox.files.resolve import FileEnv
 from corral_toolbox.files.tree_put import put_tree
@@ -25,6 +26,7 @@ _PLAIN: dict[str, Callable[[Params, FileEnv], _Reply]] = {
     Method.READ: read_file,
     Method.WRITE: write_file,
     Method.EDIT: edit_file,
+    Method.PATCH: patch_files,
     Method.MOVE: move_file,
     Method.DELETE: delete_file,
     Method.LIST: list_files,

@@ -26,12 +26,14 @@ _CHUNK_BYTES = 256 << 10
 def move_file(params: Params, env: FileEnv) -> dict[str, object]:
     """FileMove -> FileChanged."""
     overwrite = take_bool(params, "overwrite", default=False)
-    with resolve(env, take_name(params, "source"), follow=False) as source:
-        with resolve(env, take_name(params, "target"), follow=False) as target:
-            found = _check_move(source, target, overwrite=overwrite)
-            open_parents(target, create=take_bool(params, "make_parents", default=True))
-            _rename(source, target, found, overwrite=overwrite)
-            return _changed(target.path, "moved", [f"moved from {encode_name(source.path)!r}"], found)
+    with (
+        resolve(env, take_name(params, "source"), follow=False) as source,
+        resolve(env, take_name(params, "target"), follow=False) as target,
+    ):
+        found = _check_move(source, target, overwrite=overwrite)
+        open_parents(target, create=take_bool(params, "make_parents", default=True))
+        _rename(source, target, found, overwrite=overwrite)
+        return _changed(target.path, "moved", [f"moved from {encode_name(source.path)!r}"], found)
 
 
 def _check_move(source: Place, target: Place, *, overwrite: bool) -> os.stat_result:

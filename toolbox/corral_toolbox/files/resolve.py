@@ -267,17 +267,19 @@ def require_writable(place: Place) -> None:
         raise make_error(ErrorCode.READ_ONLY, place.path, "may only be read", "write below the workspace or /tmp")
 
 
-def make_parents(place: Place) -> list[tuple[bytes, ...]]:
-    """Create the missing directories of a place (0755) and move its parent_fd down to the last one."""
-    made: list[tuple[bytes, ...]] = []
-    for index, name in enumerate(place.missing):
+def make_parents(place: Place, made: list[tuple[int, bytes]] | None = None) -> None:
+    """Create the missing directories of a place (0755) and move its parent_fd down to the last one.
+
+    What was created is added to `made` as (descriptor of the parent, name); the caller closes these.
+    """
+    for name in place.missing:
         try:
             os.mkdir(name, 0o755, dir_fd=place.parent_fd)
-            made.append(place.missing[: index + 1])
+            if made is not None:
+                made.append((os.dup(place.parent_fd), name))
         except FileExistsError:
             pass  # somebody was quicker; the open below accepts only a directory
         fd = os.open(name, _PATH_ONLY | _DIRECTORY, dir_fd=place.parent_fd)
         os.close(place.parent_fd)
         place.parent_fd = fd
     place.missing = ()
-    return made

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-import tarfile
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from corral_protocol.error import ErrorCode, WireError
 from corral_toolbox.files.atomic import write_all
@@ -16,6 +15,9 @@ from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.params import Params, invalid, take_int
 from corral_toolbox.files.resolve import FileEnv, resolve
 from corral_toolbox.files.write import Reader
+
+if TYPE_CHECKING:
+    import tarfile
 
 _CHUNK_BYTES = 256 << 10
 _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -104,7 +106,7 @@ class _Unpack:
             os.close(kept)
 
     def _open_dir(self, names: list[bytes]) -> int:
-        """A directory below the root, created where missing; links on the way are refused. The last one is kept open."""
+        """A directory below the root, created where missing, never through a link; the last one is kept open."""
         if self._last[1] >= 0 and self._last[0] == names:
             return self._last[1]
         self.close()
@@ -123,6 +125,8 @@ class _Unpack:
 
 def put_tree(params: Params, env: FileEnv, reader: Reader) -> dict[str, object]:
     """TreePut -> TreePutReply."""
+    import tarfile  # late: 10 ms of start-up that only workspace mode `copy` needs
+
     max_bytes, max_entries = take_int(params, "max_bytes"), take_int(params, "max_entries")
     with resolve(env, env.workspace) as place:
         root_fd = os.open(place.name, _OPEN_DIR, dir_fd=place.parent_fd)
@@ -130,9 +134,9 @@ def put_tree(params: Params, env: FileEnv, reader: Reader) -> dict[str, object]:
     try:
         stream = cast("IO[bytes]", reader)
         with tarfile.open(fileobj=stream, mode="r|", encoding="utf-8", errors="surrogateescape") as archive:
-            for member in archive:
+            while (member := archive.next()) is not None:
                 unpack.add(archive, member)
-                archive.members = []  # or every header stays in memory
+                archive.members = []  # type: ignore[attr-defined]  # or every header stays in memory
             unpack.finish()
         _drain(reader)
     except tarfile.TarError as error:
