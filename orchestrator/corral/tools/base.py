@@ -33,7 +33,7 @@ class ToolTimeouts:
 
     file_s: float = 5.0
     shell_s: float = 120.0
-    shell_max_s: float = 3600.0
+    shell_max_s: int = 3600
     other_s: float = 15.0
 
 
