@@ -71,9 +71,37 @@ class ToolError(CorralError):
 
 
 class ModelError(CorralError):
-    """The model endpoint failed; `code` names the cause (auth, rate_limit, unreachable, context_overflow, ...)."""
+    """The model endpoint failed; `code` names the cause.
+
+    auth, quota, not_found, rate_limit, unreachable, timeout, server_error, context_overflow, bad_request,
+    no_tool_support, empty_response, bad_response; script for a scripted model whose script does not fit. What a useless
+    answer has used up is told, so that it can be charged: `tokens` (in and out) and `cost_usd`.
+    """
 
     code = "model"
+    transient_codes: ClassVar[frozenset[str]] = frozenset(
+        {"rate_limit", "unreachable", "timeout", "server_error", "empty_response", "bad_response"}
+    )
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        code: str | None = None,
+        retry_after_s: float | None = None,
+        tokens: tuple[int, int] = (0, 0),
+        cost_usd: float | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, code=code)
+        self.retry_after_s = retry_after_s
+        self.tokens = tokens
+        self.cost_usd = cost_usd
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.code in self.transient_codes
 
 
 class SandboxError(CorralError):
