@@ -45,6 +45,12 @@ class ObjectGone(SandboxError):
     code = "engine_object_gone"
 
 
+class NameTaken(SandboxError):
+    """Another container has the name. Never leaves this room."""
+
+    code = "engine_name_taken"
+
+
 class Engine:
     """The engine of the environment (DOCKER_HOST, DOCKER_TLS_VERIFY, DOCKER_CERT_PATH). Holds no connection."""
 
@@ -95,7 +101,7 @@ class Engine:
     async def inspect_image(self, name: str) -> ImageFacts:
         """Raises ImageError when the engine has no such image."""
         try:
-            raw = await self.call("inspect the image", lambda client: client.inspect_image(name))
+            raw = await self.call("inspect the image", lambda client: client.inspect_image(name))  # type: ignore[no-untyped-call]
         except ObjectGone:
             raise ImageError(f"the engine has no image {name!r}", hint="build it with: corral image build") from None
         config = raw.get("Config") or {}
@@ -105,9 +111,8 @@ class Engine:
         """Returns the id. The name is the caller's, so that one made after the limit can be found and removed."""
 
         def create(client: APIClient) -> str:
-            # Raw: docker-py's own builder knows no MaskedPaths and ReadonlyPaths.
-            url = client._url("/containers/create")
-            reply = client._result(client._post_json(url, data=dict(config), params={"name": name}), json=True)
+            # The plain dict as it is: docker-py's own builder knows no MaskedPaths and ReadonlyPaths.
+            reply: dict[str, Any] = client.create_container_from_config(dict(config), name)  # type: ignore[no-untyped-call]
             return str(reply["Id"])
 
         return await self.call("create the container", create, CHANGE_S)
@@ -219,6 +224,8 @@ def _explain(what: str, error: Exception, address: str) -> SandboxError:
     if isinstance(error, NotFound):
         kind = "image" if isinstance(error, ImageNotFound) or "No such image" in str(error) else "object"
         return ObjectGone(f"the engine knows no such {kind}")
+    if isinstance(error, APIError) and error.status_code == 409:
+        return NameTaken(f"the engine refused to {what}: {visible(str(error.explanation or error), limit=500)}")
     if isinstance(error, APIError):
         return SandboxError(f"the engine refused to {what}: {visible(str(error.explanation or error), limit=500)}")
     root = _find_root(error)

@@ -12,6 +12,7 @@ ROLE = "corral.role"
 OWNER_PID = "corral.owner.pid"
 OWNER_START = "corral.owner.start"
 BOOT = "corral.owner.boot"
+NAMESPACE = "corral.owner.namespace"
 
 
 def labels(run_id: str, role: str) -> dict[str, str]:
@@ -24,6 +25,7 @@ def labels(run_id: str, role: str) -> dict[str, str]:
         OWNER_PID: str(pid),
         OWNER_START: str(process_start_ticks(pid) or 0),
         BOOT: read_boot_id(),
+        NAMESPACE: read_pid_namespace(),
     }
 
 
@@ -42,13 +44,19 @@ def process_start_ticks(pid: int) -> int | None:
 
 
 def owner_is_alive(marks: Mapping[str, str]) -> bool:
-    """Whether the process named by `labels()` still runs here. Labels that cannot be read count as a dead owner."""
+    """Whether the process named by `labels()` still runs here. Labels that cannot be read count as a dead owner.
+
+    An owner in another pid namespace of this kernel (a container that uses the host's engine) cannot be looked up:
+    it counts as alive, and its own janitor and the box's lease see to the rest.
+    """
     try:
         pid, start = int(marks[OWNER_PID]), int(marks[OWNER_START])
     except (KeyError, ValueError):
         return False
     if marks.get(BOOT, read_boot_id()) != read_boot_id():
         return False
+    if marks.get(NAMESPACE, "") not in ("", read_pid_namespace()):
+        return True
     return start > 0 and process_start_ticks(pid) == start
 
 
@@ -56,5 +64,13 @@ def read_boot_id() -> str:
     """This kernel's id since boot; "" where /proc does not say."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def read_pid_namespace() -> str:
+    """Which pid namespace our pids are numbers of; "" where /proc does not say."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""

@@ -1,0 +1,250 @@
+"""The one place that says what a container of ours is. Pure: values in, the body of POST /containers/create out.
+
+Everything here is hardening. A line that is marked has a test that fails without it, in tests/security/.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from corral.errors import ConfigError
+from corral.resource import find_data
+from corral.sandbox.spec import MIB, Limits, SandboxSpec
+
+TOOLBOX = ("/usr/bin/python3", "-I", "-S", "/opt/corral/toolbox")
+"""Absolute, isolated from the environment and from site-packages: nothing in the workspace can stand in for it."""
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_CAPABILITIES = ("KILL", "SETGID", "SETPCAP", "SETUID")
+_RUN_BYTES = 16 * MIB
+_MIN_MEMORY = 128 * MIB
+_MIN_PIDS = 32
+_OOM_SCORE = 500
+"""The kernel takes a box before anything of the host; commands in it have 1000, the toolbox this."""
+
+# The engine's own list, and what else tells about the host or is a large surface for nothing.
+_MASKED = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/cmdline",
+    "/proc/config.gz",
+    "/proc/diskstats",
+    "/proc/interrupts",
+    "/proc/iomem",
+    "/proc/ioports",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/pagetypeinfo",
+    "/proc/partitions",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/slabinfo",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/vmallocinfo",
+    "/sys/block",
+    "/sys/bus",
+    "/sys/class/dmi",
+    "/sys/dev",
+    "/sys/devices/virtual/dmi",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    "/sys/fs/bpf",
+    "/sys/fs/ext4",
+    "/sys/fs/pstore",
+    "/sys/hypervisor",
+    "/sys/kernel/debug",
+    "/sys/kernel/security",
+    "/sys/kernel/tracing",
+    "/sys/kernel/vmcoreinfo",
+    "/sys/module",
+    "/sys/power",
+)
+_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+def choose_name() -> str:
+    return f"corral-{secrets.token_hex(8)}"
+
+
+def fit_limits(limits: Limits, cpus: int, memory: int) -> Limits:
+    """The limits as this machine can give them. Raises ConfigError for values no box can live with."""
+    if limits.memory_bytes < _MIN_MEMORY or limits.pids < _MIN_PIDS or limits.cpus <= 0 or limits.open_files < 64:
+        raise ConfigError(
+            "the box's limits are too small to start it",
+            hint=f"at least {_MIN_MEMORY // MIB} MiB of memory, {_MIN_PIDS} processes, 64 open files, some cpu",
+        )
+    memory_bytes = max(min(limits.memory_bytes, memory // 2), _MIN_MEMORY)
+    # The toolbox is the largest process at rest: full tmpfs mounts must not make it the kernel's victim.
+    room = memory_bytes // 2 - _RUN_BYTES
+    wanted = limits.tmp_bytes + limits.home_bytes + limits.shm_bytes
+    share = min(1.0, room / max(wanted, 1))
+    return replace(
+        limits,
+        memory_bytes=memory_bytes,
+        cpus=min(limits.cpus, float(cpus)),
+        tmp_bytes=_scale(limits.tmp_bytes, share),
+        home_bytes=_scale(limits.home_bytes, share),
+        shm_bytes=_scale(limits.shm_bytes, share),
+    )
+
+
+def _scale(size: int, share: float) -> int:
+    return max(int(size * share) // 4096 * 4096, MIB)
+
+
+def load_seccomp_profile() -> str:
+    """Our allow-list, as the text the engine wants. Raises FileNotFoundError when the installation is broken."""
+    return (find_data("policies") / "seccomp" / "default.json").read_text(encoding="utf-8")
+
+
+def build_command_env(image_env: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
+    """What commands in the box find: the image's variables, a PATH that works, then the caller's."""
+    env = dict(item.partition("=")[::2] for item in image_env)
+    for name in ("HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "HOSTNAME", "TERM", "SHLVL"):
+        env.pop(name, None)
+    places = [place for place in env.get("PATH", "").split(":") if place]
+    env["PATH"] = ":".join(places + [place for place in PATH.split(":") if place not in places])
+    return env | dict(own)
+
+
+def build_config(
+    spec: SandboxSpec,
+    *,
+    mount: Mapping[str, Any],
+    marks: Mapping[str, str],
+    seccomp: str,
+    image_env: Sequence[str] = (),
+    image_volumes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The box. `spec.limits` went through fit_limits(); `mount` is the workspace, `marks` are the labels."""
+    return {
+        "Image": spec.image,
+        "Labels": dict(marks),
+        # The image may set all of these; none of it may reach the toolbox.
+        "Entrypoint": list(TOOLBOX),
+        "Cmd": [],
+        "User": "0:0",
+        "WorkingDir": "/",
+        "Env": _build_env(image_env),
+        "Healthcheck": {"Test": ["NONE"]},
+        "StopSignal": "SIGTERM",
+        "Hostname": "box",
+        "Domainname": "",
+        # The channel. Once: a second attach would find a toolbox that talks to nobody we know.
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "Tty": False,
+        "HostConfig": _build_host_config(spec, mount, marks, seccomp, image_volumes),
+    }
+
+
+def _build_env(image_env: Sequence[str]) -> list[str]:
+    # SECURITY: a name alone unsets it: LD_PRELOAD of an image would run in the toolbox (test_container_hardening).
+    names = sorted({item.partition("=")[0] for item in image_env} - {"PATH", ""})
+    return [f"PATH={PATH}", *names]
+
+
+def _build_host_config(
+    spec: SandboxSpec, mount: Mapping[str, Any], marks: Mapping[str, str], seccomp: str, image_volumes: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "AutoRemove": True,
+        "Runtime": spec.runtime,
+        "Init": False,
+        "LogConfig": {"Type": "none", "Config": {}},  # or every byte of the channel lands on the host's disk
+        "RestartPolicy": {"Name": "no"},
+        **_build_isolation(seccomp),
+        **_build_limits(spec.limits),
+        "Mounts": [_mark_mount(mount, marks), *_cover_volumes(image_volumes, spec.mount_point)],
+        "Tmpfs": _build_tmpfs(spec.limits),
+        "ShmSize": spec.limits.shm_bytes,
+    }
+
+
+def _build_isolation(seccomp: str) -> dict[str, Any]:
+    return {
+        # SECURITY: each of these is tested by name in test_container_hardening.
+        "Privileged": False,
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        "CapAdd": list(_CAPABILITIES),
+        "SecurityOpt": ["no-new-privileges", f"seccomp={seccomp}"],
+        "NetworkMode": "none",
+        "IpcMode": "private",
+        "CgroupnsMode": "private",
+        "PidMode": "",
+        "UTSMode": "",
+        "UsernsMode": "",
+        "Devices": [],
+        "Binds": [],
+        "VolumesFrom": [],
+        "MaskedPaths": list(_MASKED),
+        "ReadonlyPaths": list(_READ_ONLY),
+    }
+
+
+def _build_limits(limits: Limits) -> dict[str, Any]:
+    ulimits = {
+        "nofile": limits.open_files,
+        "core": 0,
+        "fsize": limits.file_bytes,
+        "memlock": 64 << 10,
+        "msgqueue": 0,  # POSIX queues are kernel memory counted per host uid
+    }
+    return {
+        "Memory": limits.memory_bytes,
+        "MemorySwap": limits.memory_bytes,  # equal: no swap
+        "OomKillDisable": False,
+        "OomScoreAdj": _OOM_SCORE,
+        "PidsLimit": limits.pids,
+        "NanoCpus": int(limits.cpus * 1_000_000_000),
+        "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in ulimits.items()],
+    }
+
+
+def _build_tmpfs(limits: Limits) -> dict[str, str]:
+    """Every writable place but the workspace, each with a size and a number of inodes."""
+    common = "rw,nosuid,nodev"
+    return {
+        "/tmp": f"{common},exec,size={limits.tmp_bytes},nr_inodes={_count_inodes(limits.tmp_bytes)},mode=1777",
+        "/home": f"{common},exec,size={limits.home_bytes},nr_inodes={_count_inodes(limits.home_bytes)},mode=755",
+        "/run": f"{common},noexec,size={_RUN_BYTES},nr_inodes=1024,mode=755",
+    }
+
+
+def _count_inodes(size: int) -> int:
+    # An inode of tmpfs costs about a kilobyte of kernel memory that `size` does not count.
+    return max(1024, min(200_000, size // (8 << 10)))
+
+
+def _mark_mount(mount: Mapping[str, Any], marks: Mapping[str, str]) -> dict[str, Any]:
+    """The workspace's mount with our labels on its volume: that is how leftovers are found."""
+    if mount.get("Type") != "volume":
+        return dict(mount)
+    options = dict(mount.get("VolumeOptions") or {})
+    options["Labels"] = {**marks, **(options.get("Labels") or {})}
+    return {**mount, "VolumeOptions": options}
+
+
+def _cover_volumes(volumes: Sequence[str], mount_point: str) -> list[dict[str, Any]]:
+    # SECURITY: a VOLUME of the image would be a writable directory on the host's disk without any limit.
+    taken = (mount_point, "/tmp", "/home", "/run")
+    return [
+        {"Type": "tmpfs", "Target": place, "TmpfsOptions": {"SizeBytes": 64 * MIB, "Mode": 0o755}}
+        for place in sorted(set(volumes))
+        if place.rstrip("/") not in taken
+    ]

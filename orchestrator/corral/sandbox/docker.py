@@ -1,0 +1,254 @@
+"""A box in the container engine: from a spec to a greeted, proven toolbox, and back to nothing.
+
+start() reads as the list of its steps. Whatever fails or is cancelled in between, dispose() takes away what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+from corral.errors import BoxLost, SandboxError
+from corral.sandbox.base import BoxInfo, Sink
+from corral.sandbox.box import Box, finish
+from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
+from corral.sandbox.channel.wire import warm_adapters
+from corral.sandbox.container import build_command_env, build_config, fit_limits, load_seccomp_profile
+from corral.sandbox.engine import Engine, ImageFacts, run_in_thread
+from corral.sandbox.janitor import start_janitor
+from corral.sandbox.labels import RUN, labels
+from corral.sandbox.spec import SandboxSpec, WorkspaceMode
+from corral.sandbox.workspace import Breach, PreparedWorkspace, prepare_workspace, watch_upper
+from corral.schema.visible import visible
+from corral_protocol import PROTOCOL_VERSION, encode_name
+from corral_protocol.message import (
+    ExecResult,
+    FileChanged,
+    FileContent,
+    Hello,
+    HelloReply,
+    Method,
+    TreePut,
+    TreePutReply,
+)
+
+T = TypeVar("T")
+
+
+class DockerSandbox(BoxOperations):
+    """corral.sandbox.base.Sandbox over a Docker engine."""
+
+    def __init__(self, spec: SandboxSpec, *, engine: Engine | None = None) -> None:
+        self._spec = spec
+        self._engine = engine or Engine()
+        self._call = self._ask
+        self._info: BoxInfo | None = None
+        self._box: Box | None = None
+        self._preparing: asyncio.Future[PreparedWorkspace] | None = None
+        self._prepared: PreparedWorkspace | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._wall: asyncio.TimerHandle | None = None
+        self._disposing: asyncio.Task[None] | None = None
+
+    @property
+    def info(self) -> BoxInfo:
+        if self._info is None:
+            raise RuntimeError("the box has not been started")
+        return self._info
+
+    @property
+    def prepared(self) -> PreparedWorkspace:
+        """The workspace of the running box, for the export."""
+        if self._prepared is None:
+            raise RuntimeError("the box has not been started")
+        return self._prepared
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.dispose()
+
+    async def start(self) -> BoxInfo:
+        if self._preparing is not None or self._disposing is not None:
+            raise RuntimeError("a box is started once")
+        started_at = time.monotonic()
+        try:
+            self._spec = replace(
+                self._spec, limits=fit_limits(self._spec.limits, *await self._engine.count_resources())
+            )
+            image, prepared = await self._prepare()
+            hello = await self._open_proven(image, prepared)
+            self._watch_over()
+        except BaseException:
+            await self.dispose()
+            raise
+        self._info = self._describe(image, hello, time.monotonic() - started_at)
+        return self._info
+
+    # Steps of the start
+
+    async def _prepare(self, *, copy_reason: str | None = None) -> tuple[ImageFacts, PreparedWorkspace]:
+        """Image and workspace, side by side."""
+        self._preparing = run_in_thread(
+            lambda: prepare_workspace(self._spec, force_copy_reason=copy_reason), name="corral-workspace"
+        )
+        image = await self._engine.inspect_image(self._spec.image)
+        self._prepared = await asyncio.shield(self._preparing)
+        return image, self._prepared
+
+    async def _open_proven(self, image: ImageFacts, prepared: PreparedWorkspace) -> HelloReply:
+        """A greeted box that provably shows the workspace: by overlay, else (if the spec allows) by a copy."""
+        hello, reason = await self._open_overlay(image, prepared)
+        if hello is None:
+            if self._spec.mode is WorkspaceMode.OVERLAY:
+                raise SandboxError(f"overlay mode is not possible: {reason}", hint="use copy mode")
+            await self._close_box()
+            image, prepared = await self._prepare(copy_reason=reason)
+            hello = await self._open_box(image, prepared, prepared.mount)
+        await run_in_thread(prepared.after_start, name="corral-workspace")
+        if prepared.mode is WorkspaceMode.COPY:
+            await self._send_copy(prepared)
+        return hello
+
+    async def _open_overlay(self, image: ImageFacts, prepared: PreparedWorkspace) -> tuple[HelloReply | None, str]:
+        """The first attempt: the answer and "", or None and why the engine cannot show the workspace."""
+        mounts = [prepared.mount] + ([prepared.fallback_mount] if prepared.fallback_mount else [])
+        reason = ""
+        for mount in mounts:
+            try:
+                hello = await self._open_box(image, prepared, mount)
+            except SandboxError as error:
+                if prepared.mode is not WorkspaceMode.OVERLAY or "mount" not in error.message:
+                    raise
+                reason = f"the engine cannot mount it ({error.message})"
+                await self._close_box(keep_workspace=True)
+                continue
+            mismatch = await run_in_thread(lambda: prepared.verify(hello), name="corral-workspace")  # noqa: B023
+            return (hello, "") if mismatch is None else (None, mismatch)
+        return None, reason
+
+    async def _open_box(
+        self, image: ImageFacts, prepared: PreparedWorkspace, mount: Mapping[str, object]
+    ) -> HelloReply:
+        config = build_config(
+            self._spec,
+            mount=mount,
+            marks=labels(self._spec.run_id, "box"),
+            seccomp=load_seccomp_profile(),
+            image_env=image.env,
+            image_volumes=image.volumes,
+        )
+        self._box = Box(self._engine, start_janitor())
+        await self._box.open(config)
+        env = build_command_env(image.env, self._spec.env)
+        hello = Hello(
+            protocol=PROTOCOL_VERSION,
+            uid=prepared.uid,
+            gid=prepared.gid,
+            workspace=encode_name(self._spec.mount_point.encode()),
+            env={encode_name(k.encode()): encode_name(v.encode("utf-8", "surrogateescape")) for k, v in env.items()},
+        )
+        return await self._box.greet(hello)
+
+    async def _send_copy(self, prepared: PreparedWorkspace) -> None:
+        limits = self._spec.limits
+        params = TreePut(0, limits.workspace_bytes, limits.workspace_inodes)
+        await self._ask(Method.TREE_PUT, params, TreePutReply, body=("stream", prepared.tar_stream()))
+
+    def _watch_over(self) -> None:
+        """What goes on for as long as the box lives."""
+        loop, channel, limits = asyncio.get_running_loop(), self._channel, self._spec.limits
+        self._tasks.append(loop.create_task(keep_alive(channel)))
+        upper = self.prepared.upper
+        if upper is not None:
+            watch = watch_upper(upper, limits.workspace_bytes, limits.workspace_inodes, self._on_breach)
+            self._tasks.append(loop.create_task(watch))
+        if limits.wall_s is not None:
+            text = f"the box reached its time limit of {limits.wall_s:g} s"
+            self._wall = loop.call_later(limits.wall_s, channel.end, BoxLost(text, cause="timeout"))
+        warm_adapters(ExecResult, FileContent, FileChanged)
+
+    def _on_breach(self, breach: Breach) -> None:
+        text = f"the box's changes passed a limit of the workspace: {breach.used} {breach.what}, limit {breach.limit}"
+        hint = "its changes until then are kept; raise workspace_bytes or workspace_inodes"
+        self._channel.end(BoxLost(text, hint=hint, cause="disk_full"))
+
+    def _describe(self, image: ImageFacts, hello: HelloReply, start_s: float) -> BoxInfo:
+        spec, prepared, box = self._spec, self.prepared, self._box
+        assert box is not None
+        facts = {"toolbox": hello.version, "python": hello.python, "cgroup": hello.cgroup, "shell": hello.has_shell}
+        return BoxInfo(
+            box_id=box.id,
+            run_id=spec.run_id,
+            image=spec.image,
+            image_id=image.id,
+            runtime=spec.runtime,
+            mode=prepared.mode,
+            mode_reason=prepared.mode_reason,
+            mount_point=spec.mount_point,
+            uid=prepared.uid,
+            gid=prepared.gid,
+            masked=prepared.masked,
+            warnings=prepared.warnings,
+            start_s=start_s,
+            facts={name: visible(text, limit=100) for name, text in facts.items()},
+        )
+
+    # Calls
+
+    @property
+    def _channel(self) -> Channel:
+        if self._box is None or self._box.channel is None:
+            raise RuntimeError("the box has not been started")
+        return self._box.channel
+
+    async def _ask(
+        self,
+        method: Method,
+        params: object,
+        kind: type[T],
+        *,
+        sinks: Mapping[str, Sink] | None = None,
+        body: tuple[str, AsyncIterator[bytes]] | None = None,
+        limit_s: float | None = None,
+    ) -> T:
+        return await run_call(self._channel, method, params, kind, sinks=sinks, body=body, limit_s=limit_s)
+
+    # The end
+
+    async def dispose(self) -> None:
+        if self._disposing is None:
+            self._disposing = asyncio.ensure_future(self._dispose())
+        await finish(self._disposing)
+
+    async def _dispose(self) -> None:
+        if self._wall is not None:
+            self._wall.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._close_box()
+
+    async def _close_box(self, *, keep_workspace: bool = False) -> None:
+        """Take away the container, its volume, and what the workspace needed outside. Errors of the engine are
+        left to the janitor and to gc: the caller can do nothing about them."""
+        box = self._box
+        if box is not None:
+            try:
+                await box.close()
+                await self._engine.remove_volumes(f"{RUN}={self._spec.run_id}")
+            except SandboxError:
+                pass
+        if self._preparing is not None and not keep_workspace:
+            preparing, self._preparing = self._preparing, None
+            await asyncio.wait((preparing,))
+            if not preparing.cancelled() and preparing.exception() is None:
+                await run_in_thread(preparing.result().discard, name="corral-workspace")
