@@ -163,8 +163,9 @@ class ToolExecutor:
             )
             answer = await self._ask(progress, request)
             # SECURITY: the yes must be to what runs now, under these rules; test_a_yes_to_something_else_is_a_no
-            if not answer.covers(request) or self._digest(progress, decision) != request.digest:
-                reason = answer.reason or "the answer was no"
+            moved = self._digest(progress, decision) != request.digest
+            if moved or not answer.covers(request):
+                reason = "what would run has changed since" if moved else answer.reason or "the answer was no"
                 return failed(
                     "approval_denied",
                     f"not approved: {reason}",

@@ -52,7 +52,7 @@ def failed(
     known_kind, known_hint = _FAILURES.get(code, (_UNKNOWN, "look at the state before you try again"))
     # One line, and nothing in it that only looks like a line: parts of it are the box's words.
     message = visible(message, limit=1000)
-    hint = visible(hint or known_hint, limit=500)
+    hint = visible(hint or known_hint, limit=4000)  # room for a list of tools
     info = ErrorInfo(kind=kind or known_kind, code=code, message=message, location=location, suggestion=hint)
     return ToolResult(
         success=False, status=status, output=output, error=info, summary=f"{code}: {message}", recovery_hint=hint
