@@ -7,9 +7,8 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from corral.agent.run import Ending
+from corral.agent.run import Ending, RunRecord
 from corral.agent.stop import StopReason
-from corral.record import RecordLog
 from corral.sandbox.base import Sandbox, Sink
 from corral.schema.events import ToolFinished, ToolStarted
 from corral.schema.tools import ToolStatus
@@ -25,7 +24,7 @@ class Command:
     """What to run and where its streams go. `result` is set when it has ended."""
 
     argv: list[bytes]
-    record: RecordLog
+    record: RunRecord
     cwd: str = ""
     env: dict[str, str] = field(default_factory=dict)
     timeout_s: float | None = None

@@ -94,7 +94,7 @@ class Loop:
     def _after(self, call: ToolCall, result: ToolResult) -> Ending | None:
         """What this result means for the run."""
         if call.name == FINISH and result.success:
-            return self._end(StopReason.FINISHED, str(result.data.get("summary", result.summary)))
+            return self._end(StopReason.FINISHED, result.output)
         if self._unverified > MAX_UNVERIFIED:
             return self._end(StopReason.NOT_VERIFIED, result.summary)
         if self.ladder.is_stuck:

@@ -7,7 +7,6 @@ are read, the patch is on disk before the box is, and the end is written last. I
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
 import platform
 import socket
@@ -16,16 +15,40 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import Protocol
 
 from corral.agent.stop import EXIT_CODES, StopReason, is_complete
-from corral.errors import BoxLost, CorralError, SandboxError
-from corral.record import RecordLog
+from corral.errors import BoxLost, CorralError, ModelError, SandboxError
+from corral.record import find_actor
 from corral.sandbox.base import BoxInfo, Sandbox
-from corral.schema.events import Actor, Box, ChangedFile, ErrorFacts, ErrorRaised, PatchMade, RunFinished, RunStarted
+from corral.schema.events import (
+    Box,
+    ChangedFile,
+    ErrorFacts,
+    ErrorRaised,
+    Event,
+    PatchMade,
+    Payload,
+    RunFinished,
+    RunStarted,
+    Source,
+)
 from corral.schema.events import Tokens as TokensUsed
 from corral.schema.patch import Patch
 from corral.schema.path import show_path
 from corral.schema.visible import visible
+
+
+class RunRecord(Protocol):
+    """The record as a run writes it; corral.record.RecordLog is one."""
+
+    @property
+    def dropped(self) -> int: ...
+
+    def append(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event: ...
+
+    async def append_async(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event: ...
+
 
 Export = Callable[[Sandbox], Awaitable[Patch | None]]
 """Reads the changes of a box whose untrusted processes are gone; writes the patch file; None when nothing changed."""
@@ -65,7 +88,7 @@ class Outcome:
 class Run:
     """The parts of one run; `execute` uses them once."""
 
-    record: RecordLog
+    record: RunRecord
     sandbox: Sandbox
     export: Export
     started: RunStarted
@@ -149,7 +172,7 @@ def describe_start(*, run_id: str, door: str, goal: str, workspace: str, **more:
             "run_id": run_id,
             "door": door,
             "goal": goal,
-            "actor": current_actor(),
+            "actor": find_actor(os.environ),
             "host": socket.gethostname(),
             "version": version("corral"),
             "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -159,17 +182,10 @@ def describe_start(*, run_id: str, door: str, goal: str, workspace: str, **more:
     )
 
 
-def current_actor() -> Actor:
-    """On whose behalf this process acts: the operating system's user."""
-    try:
-        name = getpass.getuser()
-    except (OSError, KeyError):
-        name = str(os.getuid())
-    return Actor(type="os_user", name=name, id=str(os.getuid()))
-
-
 def _reason(error: CorralError) -> StopReason:
-    return StopReason.BOX_LOST if isinstance(error, BoxLost) else StopReason.ERROR
+    if isinstance(error, BoxLost):
+        return StopReason.BOX_LOST
+    return StopReason.MODEL_UNAVAILABLE if isinstance(error, ModelError) else StopReason.ERROR
 
 
 def _uncancel() -> None:

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 from cyclopts import Parameter
 
-from corral.cli.output import has_colour, note, paint, print_json
+from corral.cli.output import has_colour, print_json
 from corral.errors import ConfigError
+from corral.schema.visible import visible
 
 if TYPE_CHECKING:
     from corral.app import ExecOutcome, ExecRequest
+    from corral.sandbox.base import BoxInfo
+    from corral_protocol.message import Capture
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -64,6 +67,7 @@ def exec_command(
         One JSON object on stdout instead of output and summary.
     """
     from corral import app  # late: start-up time
+    from corral.cli.summary import show_end
 
     if not command:
         raise ConfigError("no command given", hint="corral exec [options] -- CMD ...")
@@ -83,7 +87,7 @@ def exec_command(
     if json:
         print_json(_to_json(outcome))
     elif not quiet:
-        _show(outcome)
+        show_end(outcome.outcome, outcome.run_id, outcome.patch_file)
     return outcome.exit_code
 
 
@@ -160,46 +164,40 @@ def save_patch(outcome: ExecOutcome, target: Path) -> None:
         ) from None
 
 
-def _show(outcome: ExecOutcome) -> None:
-    from corral.cli.output import fail
-    from corral.cli.summary import show_patch
+def _to_json(done: ExecOutcome) -> dict[str, object]:
+    from corral.app import explain
 
-    for line in outcome.notices:
-        note(f"{paint('corral', 'cyan')} {line}")
-    if outcome.error is not None:
-        fail(outcome.error.message, hint=outcome.error.hint, code=0)
-    note(f"{paint('corral', 'cyan')} {outcome.headline}")
-    show_patch(outcome.patch)
-    if outcome.patch_file is not None:
-        note(f"  patch: {outcome.patch_file}")
-        note(f"  apply: corral apply {outcome.run_id}")
-
-
-def _to_json(outcome: ExecOutcome) -> dict[str, object]:
-    result = outcome.result
-    streams: dict[str, object] = {}
-    for name in ("stdout", "stderr"):
-        if result is not None:
-            capture = getattr(result, name)
-            head, tail = (
-                base64.b64decode(part).decode("utf-8", "replace") for part in (capture.head_b64, capture.tail_b64)
-            )
-            streams[name] = {"head": head, "tail": tail, "total_bytes": capture.total_bytes}
+    result, outcome = done.result, done.outcome
     return {
-        "run": outcome.run_id,
-        "exit_code": outcome.exit_code,
+        "run": done.run_id,
+        "exit_code": done.exit_code,
         "status": result.status.value if result else None,
         "signal": result.signal if result else None,
-        "cause": outcome.cause or None,
-        "error": {"code": outcome.error.code, "message": outcome.error.message, "hint": outcome.error.hint}
-        if outcome.error
-        else None,
-        "duration_s": outcome.duration_s,
-        **streams,
-        "box": {"mode": outcome.box.mode.value, "mode_reason": outcome.box.mode_reason, "start_s": outcome.box.start_s}
-        if outcome.box
-        else None,
+        "cause": done.cause or None,
+        "stdout": _describe_stream(result.stdout) if result else None,
+        "stderr": _describe_stream(result.stderr) if result else None,
+        "error": explain(outcome.error) if outcome.error else None,
+        "duration_s": round(outcome.duration_s, 3),
+        "box": describe_box(outcome.box) if outcome.box else None,
         "changes": outcome.patch.model_dump(mode="json") if outcome.patch else None,
-        "patch": str(outcome.patch_file) if outcome.patch_file else None,
-        "run_dir": str(outcome.run_dir),
+        "patch": str(done.patch_file) if done.patch_file else None,
+        "run_dir": str(done.run_dir),
     }
+
+
+def describe_box(box: BoxInfo) -> dict[str, object]:
+    """The box as JSON."""
+    return {
+        "image": box.image,
+        "image_id": box.image_id,
+        "mode": box.mode.value,
+        "mode_reason": box.mode_reason or None,
+        "masked": [visible(one.path) for one in box.masked],
+        "warnings": list(box.warnings),
+        "start_s": round(box.start_s, 3),
+    }
+
+
+def _describe_stream(capture: Capture) -> dict[str, object]:
+    head, tail = (base64.b64decode(part).decode("utf-8", "replace") for part in (capture.head_b64, capture.tail_b64))
+    return {"head": head, "tail": tail, "total_bytes": capture.total_bytes}

@@ -17,9 +17,10 @@ def has_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def paint(text: str, style: str, *, stream: TextIO | None = None) -> str:
-    """`text` in a style, where `stream` (stderr by default) shows it."""
-    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colour(stream or sys.stderr) else text
+def paint(text: str, style: str, *, to_stdout: bool = False) -> str:
+    """`text` in a style, where its stream (stderr, or stdout) shows colours."""
+    stream = sys.stdout if to_stdout else sys.stderr
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colour(stream) else text
 
 
 def note(text: str = "") -> None:
@@ -33,6 +34,11 @@ def fail(message: str, *, hint: str | None = None, code: int) -> int:
     if hint:
         note(f"  {paint('hint:', 'dim')} {visible(hint)}")
     return code
+
+
+def print_line(text: str) -> None:
+    """One line of a command's result, on stdout. `text` is ours; escape what is not with visible()."""
+    print(text, flush=True)
 
 
 def print_json(value: object) -> None:

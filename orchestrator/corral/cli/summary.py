@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
-from corral.cli.output import note, paint, plural
-from corral.schema.path import show_path
+from corral.agent.run import Outcome
+from corral.agent.stop import is_complete
+from corral.cli.output import fail, note, paint, plural
+from corral.sandbox.base import BoxInfo
 from corral.schema.patch import Action, FileChange, Finding, NotExported, Patch, Severity
+from corral.schema.path import show_path
+from corral.schema.visible import visible
 
 _SHOWN = 20
 _LETTERS = {
@@ -18,6 +23,42 @@ _LETTERS = {
     Action.MODE: "M",
 }
 _COLOURS = {"A": "green", "D": "red"}
+
+
+def show_end(outcome: Outcome, run_id: str, patch_file: Path | None) -> None:
+    """How a run ended, what it changed, and what to do with it."""
+    if outcome.box is not None:
+        _show_box(outcome.box)
+    if outcome.error is not None:
+        fail(outcome.error.message, hint=outcome.error.hint, code=0)
+    note(f"{paint('corral', 'cyan')} {_headline(outcome)}")
+    if outcome.box is not None:
+        show_patch(outcome.patch)
+    if patch_file is not None:
+        note(f"  patch: {patch_file}")
+        note(f"  apply: corral apply {run_id}")
+
+
+def _headline(outcome: Outcome) -> str:
+    parts = [
+        f"{visible(outcome.ending.summary, limit=200) or outcome.ending.reason.value} in {outcome.duration_s:.1f} s"
+    ]
+    if outcome.box is not None:
+        parts += [f"box ready in {outcome.box.start_s:.1f} s", outcome.box.mode.value]
+    if not is_complete(outcome.ending.reason) and outcome.patch and outcome.patch.files:
+        parts.append(paint("the patch is incomplete", "yellow"))
+    return " · ".join(parts)
+
+
+def _show_box(box: BoxInfo) -> None:
+    if box.mode_reason:
+        note(f"{paint('corral', 'cyan')} the workspace was copied: {visible(box.mode_reason)}")
+    for warning in box.warnings:
+        note(f"{paint('corral', 'cyan')} {paint('warning:', 'yellow')} {visible(warning)}")
+    if box.masked:
+        names = ", ".join(visible(one.path) for one in box.masked[:_SHOWN])
+        note(f"{paint('corral', 'cyan')} secret files masked in the box: {names}")
+    _more(len(box.masked))
 
 
 def show_patch(patch: Patch | None) -> None:

@@ -1,0 +1,92 @@
+"""The body of `corral run`: builds the model's world before the first call, then loops."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from corral.agent.ask import Ask, ModelClient
+from corral.agent.budget import Budget, Limits
+from corral.agent.completion import Completion
+from corral.agent.ladder import Ladder
+from corral.agent.loop import Loop
+from corral.agent.run import Ending, RunRecord
+from corral.agent.stop import StopReason
+from corral.agent.transcript import Transcript
+from corral.context.prompt import Frames, build_system_prompt
+from corral.sandbox.base import Sandbox
+from corral.schema.events import PlanCreated
+from corral.schema.policy import Approver, Decider, Mode
+from corral.schema.tools import ToolResult
+from corral.tools.base import ToolTimeouts
+from corral.tools.builtin import build_tools
+from corral.tools.executor import ToolExecutor
+from corral.tools.outputs import OutputStore
+from corral.tools.registry import ToolRegistry
+
+PLAN_STEPS = 8  # SPEC L1: planning that takes longer is not planning
+
+
+@dataclass
+class AgentSession:
+    """One task, one model, one box."""
+
+    task: str
+    client: ModelClient
+    decider: Decider
+    record: RunRecord
+    outputs: OutputStore
+    current_diff: Callable[[Sandbox], Awaitable[str]]
+    mount_point: str
+    limits: Limits = field(default_factory=Limits)
+    mode: Mode = Mode.BUILD
+    until: str | None = None
+    approver: Approver | None = None
+    timeouts: ToolTimeouts = field(default_factory=ToolTimeouts)
+
+    async def __call__(self, sandbox: Sandbox) -> Ending:
+        """Raises ModelError, SandboxError, RecordError."""
+        registry = ToolRegistry(build_tools(lambda: self.current_diff(sandbox), timeouts=self.timeouts))
+        tools = registry.select(mode=self.mode)
+        loop = Loop(
+            transcript=self._begin(),
+            budget=Budget(self._limits()),
+            ask=Ask(self.client, tools.specs, self.record),
+            execute=self._executor(tools, sandbox).execute,
+            verify=self._completion(sandbox),
+            ladder=Ladder(tools, self.record),
+        )
+        ending = await loop.run()
+        if self.mode is Mode.PLAN and ending.reason is StopReason.FINISHED:
+            self.record.append(PlanCreated(step=ending.steps, text=ending.summary))
+        return ending
+
+    def _begin(self) -> Transcript:
+        until = self.until if self.mode is Mode.BUILD else None
+        return Transcript.begin(
+            build_system_prompt(Frames(self.mount_point, plan=self.mode is Mode.PLAN, until=until)), self.task
+        )
+
+    def _limits(self) -> Limits:
+        if self.mode is Mode.BUILD:
+            return self.limits
+        return replace(self.limits, steps=min(self.limits.steps, PLAN_STEPS))
+
+    def _executor(self, tools: ToolRegistry, sandbox: Sandbox) -> ToolExecutor:
+        return ToolExecutor(
+            tools,
+            decider=self.decider,
+            recorder=self.record,
+            sandbox=sandbox,
+            outputs=self.outputs,
+            approver=self.approver,
+        )
+
+    def _completion(self, sandbox: Sandbox) -> Callable[[], Awaitable[ToolResult | None]]:
+        if self.until is None or self.mode is Mode.PLAN:
+            return _always_holds
+        return Completion(self.until, sandbox, self.record).check
+
+
+async def _always_holds() -> ToolResult | None:
+    return None

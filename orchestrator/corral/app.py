@@ -1,0 +1,227 @@
+"""The composition root: the only place that builds everything. Doors ask for a run and get an outcome.
+
+Heavy rooms are imported where they are first needed: `corral exec` never loads a model client.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corral.agent.command import Command, find_cause
+from corral.agent.run import Outcome, Run, RunRecord, describe_start
+from corral.agent.watch import Watch, WatchedRecord
+from corral.config import Settings, load_settings
+from corral.errors import ConfigError, CorralError
+from corral.record import RecordLog
+from corral.sandbox.base import BoxInfo, Sink
+from corral.sandbox.docker import DockerSandbox
+from corral.sandbox.spec import SandboxSpec, WorkspaceMode
+from corral.schema.patch import Patch
+from corral.schema.visible import visible
+from corral.store.run_dir import RunDir, RunMeta
+from corral_protocol.message import ExecResult
+
+if TYPE_CHECKING:
+    from corral.patch.export import Exporter
+
+
+@dataclass(frozen=True)
+class BoxRequest:
+    """What every door can say about the box. None means the setting's value."""
+
+    workspace: Path = Path()
+    image: str | None = None
+    mode: str | None = None
+    include_ignored: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class ExecRequest(BoxRequest):
+    """`corral exec`, parsed."""
+
+    argv: list[bytes] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True)
+class ExecOutcome:
+    """A command that has been run, for people and machines."""
+
+    run_id: str
+    run_dir: Path
+    outcome: Outcome
+    result: ExecResult | None
+    patch_file: Path | None  # None when nothing changed
+
+    @property
+    def exit_code(self) -> int:
+        """SPEC: the command's own; 125 when corral or the engine failed, 130 when cancelled."""
+        error = self.outcome.error
+        if error is not None:
+            return 2 if isinstance(error, ConfigError) else 125
+        return self.outcome.exit_code
+
+    @property
+    def cause(self) -> str:
+        return find_cause(self.result) if self.result else ""
+
+
+@dataclass
+class Prepared:
+    """Everything one run needs, open. Close by leaving `prepare`."""
+
+    settings: Settings
+    run_dir: RunDir
+    record: RunRecord
+    sandbox: DockerSandbox
+    spec: SandboxSpec
+    command: str
+    started_at: str
+
+    def write_meta(self, box: BoxInfo | None, outcome: str = "") -> None:
+        """Say in the run's directory what it is: at its start, when the box is there, at its end."""
+        meta = RunMeta(
+            run_id=self.run_dir.run_id,
+            workspace=os.fsencode(self.spec.workspace),
+            started_at=self.started_at,
+            command=self.command,
+        )
+        if box is not None:
+            meta = replace(
+                meta,
+                mode=box.mode.value,
+                mode_reason=box.mode_reason,
+                image=box.image,
+                image_id=box.image_id,
+                masked=tuple((one.path, one.reason) for one in box.masked),
+            )
+        if outcome:
+            meta = replace(meta, ended_at=_now(), outcome=outcome)
+        self.run_dir.write_meta(meta)
+
+    def kept_patch(self, patch: Patch | None) -> Path | None:
+        """Where the patch is, if there is anything in it."""
+        return self.run_dir.patch if patch is not None and patch.files else None
+
+
+@contextmanager
+def prepare(request: BoxRequest, *, command: str, watch: Watch | None = None) -> Iterator[Prepared]:
+    """Settings, run directory, record and box of one run; nothing is started yet. Raises ConfigError, RecordError."""
+    settings = load_settings()
+    workspace = Path(os.path.abspath(request.workspace))
+    with RunDir.create(settings.runs_dir()) as run_dir:
+        spec = build_spec(settings, request, workspace, run_dir)
+        log = RecordLog.open(run_dir.record)
+        try:
+            record: RunRecord = WatchedRecord(log, watch) if watch else log
+            yield Prepared(settings, run_dir, record, DockerSandbox(spec), spec, command, _now())
+        finally:
+            log.close()
+
+
+def build_spec(settings: Settings, request: BoxRequest, workspace: Path, run_dir: RunDir) -> SandboxSpec:
+    """The box that settings and request ask for. Raises ConfigError."""
+    return SandboxSpec(
+        workspace=workspace,
+        run_dir=run_dir.path,
+        run_id=run_dir.run_id,
+        image=request.image or settings.image or "corral-sandbox",
+        mode=parse_mode(request.mode) if request.mode else settings.mode,
+        runtime=settings.runtime,
+        limits=settings.limits.to_limits(),
+        mask=settings.mask,
+        force=request.force,
+    )
+
+
+def parse_mode(text: str) -> WorkspaceMode:
+    """Raises ConfigError for a mode that does not exist."""
+    try:
+        return WorkspaceMode(text)
+    except ValueError:
+        known = ", ".join(mode.value for mode in WorkspaceMode)
+        raise ConfigError(f"there is no workspace mode {text!r}", hint=f"one of: {known}") from None
+
+
+async def execute(
+    request: ExecRequest,
+    *,
+    stdin: AsyncIterator[bytes] | None = None,
+    stdout: Sink | None = None,
+    stderr: Sink | None = None,
+    on_box: Callable[[BoxInfo], None] | None = None,
+) -> ExecOutcome:
+    """Run one command in a fresh box. Failures of box and engine are in the outcome. Raises RecordError, ConfigError
+    for what cannot be used."""
+    shown = visible(shlex.join(part.decode("utf-8", "surrogateescape") for part in request.argv), limit=500)
+    with prepare(request, command=shown) as parts:
+        command = Command(
+            argv=request.argv,
+            record=parts.record,
+            env=request.env,
+            timeout_s=request.timeout_s,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
+        run = build_run(parts, request, door="exec", goal=shown, on_box=on_box)
+        outcome = await run.execute(command)
+        parts.write_meta(outcome.box, outcome.ending.summary or outcome.ending.reason.value)
+        return ExecOutcome(
+            parts.run_dir.run_id, parts.run_dir.path, outcome, command.result, parts.kept_patch(outcome.patch)
+        )
+
+
+def build_run(
+    parts: Prepared,
+    request: BoxRequest,
+    *,
+    door: str,
+    goal: str,
+    on_box: Callable[[BoxInfo], None] | None,
+    **more: object,
+) -> Run:
+    """The run of these parts: what is recorded at its start, and how its changes are exported."""
+
+    def note_box(box: BoxInfo) -> None:
+        parts.write_meta(box)
+        if on_box is not None:
+            on_box(box)
+
+    workspace = visible(os.fsencode(parts.spec.workspace))
+    started = describe_start(run_id=parts.run_dir.run_id, door=door, goal=goal, workspace=workspace, **more)
+    parts.write_meta(None)
+    return Run(parts.record, parts.sandbox, build_exporter(parts, request).export, started, note_box)
+
+
+def build_exporter(parts: Prepared, request: BoxRequest) -> Exporter:
+    """How the changes of these parts become a patch."""
+    from corral.patch.export import Exporter  # late: start-up time
+
+    sandbox = parts.sandbox
+    return Exporter(
+        parts.spec.workspace, parts.run_dir.patch, lambda: sandbox.prepared, include_ignored=request.include_ignored
+    )
+
+
+def describe_version() -> str:
+    return version("corral")
+
+
+def explain(error: CorralError) -> dict[str, str | None]:
+    """An error as JSON."""
+    return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,103 @@
+"""`corral log`: the record of one run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from corral.cli.output import note, paint, print_json, print_line
+from corral.config import load_settings
+from corral.store.run_dir import find_run
+
+app = App(name="log", help="Read the record of a run.", help_format="plaintext")
+
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+
+
+@app.command
+def show(run: str, *, json: Json = False) -> int:
+    """Show what happened, one line an event.
+
+    Parameters
+    ----------
+    run
+        The run's id; corral runs lists them.
+    json
+        The events themselves, as JSON Lines.
+    """
+    from corral.record import Problem, read_events, render_event, render_json, render_problem  # late: start-up time
+
+    bad = 0
+    for one in read_events(find_record(run)):
+        if isinstance(one, Problem):
+            bad += 1
+            note(paint(render_problem(one), "red"))
+        else:
+            print_line(render_json(one) if json else render_event(one))
+    return 1 if bad else 0
+
+
+@app.command
+def verify(run: str, *, json: Json = False) -> int:
+    """Check that no line of the record was changed, removed, inserted or moved. Exits with 1 when one was.
+
+    Parameters
+    ----------
+    run
+        The run's id.
+    json
+        One JSON object on stdout.
+    """
+    from corral.record import render_problem, verify_record  # late: start-up time
+
+    report = verify_record(find_record(run))
+    if json:
+        print_json(
+            {
+                "ok": report.ok,
+                "finished": report.finished,
+                "events": report.head.seq,
+                "head": report.head.hash,
+                "problem": render_problem(report.problem) if report.problem else None,
+            }
+        )
+        return int(not report.ok)
+    if not report.ok:
+        print_line(f"NOT INTACT: {render_problem(report.problem) if report.problem else 'unreadable'}")
+        return 1
+    print_line(f"intact: {report.head.seq} events, head {report.head.hash[:16]}")
+    if not report.finished:
+        note("the run's last event is missing: it is still running, was killed, or lines were cut off at the end")
+    return 0
+
+
+@app.command
+def follow(run: str, *, json: Json = False) -> int:
+    """Show events as they are written, until the run ends.
+
+    Parameters
+    ----------
+    run
+        The run's id.
+    json
+        The events themselves, as JSON Lines.
+    """
+    from corral.record import Problem, follow_events, render_event, render_json, render_problem  # late
+
+    async def print_events() -> None:
+        async for one in follow_events(find_record(run)):
+            if isinstance(one, Problem):
+                note(paint(render_problem(one), "red"))
+            else:
+                print_line(render_json(one) if json else render_event(one))
+
+    asyncio.run(print_events())
+    return 0
+
+
+def find_record(run: str) -> Path:
+    """The record's file. Raises ConfigError when there is no such run."""
+    return find_run(run, load_settings().runs_dir()) / "record.jsonl"
