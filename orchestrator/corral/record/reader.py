@@ -111,13 +111,19 @@ def open_record(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb", buffering=0)
 
 
-def read_lines(path: Path) -> Iterator[Line]:
-    """Every line of the file. Raises RecordError when it cannot be read."""
+def read_lines(path: Path, *, as_writer: bool = False) -> Iterator[Line]:
+    """Every line of the file. Raises RecordError when it cannot be read.
+
+    A last line without its newline is damage, unless a writer is at work on it: then it is not there yet. `as_writer`
+    is for the writer itself.
+    """
     splitter = LineSplitter()
     with open_record(path) as file:
+        live = not as_writer and _has_writer(file.fileno())
         while data := _read_chunk(file, path):
             yield from splitter.feed(data)
-    yield from splitter.finish()
+    if not live:
+        yield from splitter.finish()
 
 
 def _read_chunk(file: BinaryIO, path: Path) -> bytes:

@@ -35,7 +35,7 @@ def find_tail(path: Path) -> Tail:
     head, good_bytes = Head(0, GENESIS), 0
     newline_missing = False
     torn_line: int | None = None
-    for line in read_lines(path):
+    for line in read_lines(path, as_writer=True):
         raw = split_line(line.data)
         intact = raw is not None and raw.intact
         if torn_line is None and raw is not None and intact and (raw.seq, raw.prev) == (head.seq + 1, head.hash):

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from corral.errors import RecordError
-from corral.record import RecordLog, follow_events, is_being_written, load_record, load_state, read_events
+from corral.record import (
+    Loaded,
+    RecordLog,
+    follow_events,
+    is_being_written,
+    load_record,
+    load_state,
+    read_events,
+    verify_record,
+)
 from corral.record.line import MAX_LINE_BYTES, build_line
 from corral.record.reader import LineSplitter
 from corral.schema.events import Event
@@ -143,6 +152,18 @@ async def test_follow_never_shows_half_a_line_of_a_live_record(record: Path) -> 
     os.close(log)
     await asyncio.wait_for(task, 5)
     assert seen == list(load_record(record).events)
+
+
+def test_line_a_writer_is_at_work_on_is_no_damage(record: Path) -> None:
+    events = write_run(record, calls=0)
+    record.write_bytes(record.read_bytes()[:-40])
+    writer = os.open(record, os.O_WRONLY | os.O_APPEND)
+    fcntl.flock(writer, fcntl.LOCK_EX)
+    assert load_record(record) == Loaded(tuple(events[:1]), ())
+    assert verify_record(record).ok
+    os.close(writer)
+    assert [problem.reason for problem in load_record(record).problems] == ["torn"]
+    assert not verify_record(record).ok
 
 
 def test_is_being_written_tells_a_live_run_from_a_dead_one(record: Path) -> None:
