@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests.contract.workspace_box import make_spec, open_box, require_engine
 
-from corral.errors import SandboxError
+from corral.errors import SandboxError, WorkspaceError
 from corral.sandbox.base import MaskedFile
 from corral.sandbox.spec import WorkspaceMode
 from corral.sandbox.workspace import find_stale_link_dirs, load_baseline, prepare_workspace
@@ -244,3 +245,60 @@ async def test_copy_volume_takes_what_was_packed(tmp_path: Path) -> None:
     prepared.discard()
     assert int(limits[0]) <= 2 << 30
     assert limits[1:] == ["200000", str(prepared.uid)]
+
+
+@needs_root
+def test_mounts_inside_the_workspace_are_named_and_copied(tmp_path: Path) -> None:
+    inside = tmp_path / "w" / "data\n"
+    inside.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(inside)], check=True)
+    try:
+        (inside / "a").write_text("a")
+        prepared = prepare_workspace(make_spec(tmp_path / "w", tmp_path / "run"))
+        told = f"other file systems are mounted inside the workspace: {str(inside)!r}"
+        assert (prepared.mode, prepared.mode_reason) == (WorkspaceMode.COPY, told)
+        prepared.discard()
+        with pytest.raises(WorkspaceError) as caught:
+            prepare_workspace(make_spec(tmp_path / "w", tmp_path / "run", mode=WorkspaceMode.OVERLAY))
+        assert caught.value.message == f"overlay mode is not possible: {told}"
+    finally:
+        subprocess.run(["umount", str(inside)], check=True)
+
+
+@needs_root
+def test_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / ".env").write_text("x")
+    data = tmp_path / "data"
+    data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=8", "tmpfs", str(data)], check=True)
+    try:
+        (data / "filler").write_bytes(bytes(32 << 10))
+        before = set(os.listdir("/tmp"))
+        with pytest.raises(SandboxError) as caught:
+            prepare_workspace(make_spec(tmp_path / "w", data / "run"))
+        assert "disk is full" in caught.value.message
+        assert caught.value.hint == "free some space, or set XDG_DATA_HOME"
+        assert {name for name in set(os.listdir("/tmp")) - before if name.startswith("corral-")} == set()
+    finally:
+        subprocess.run(["umount", str(data)], check=True)
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+
+
+@needs_root
+def test_changes_can_lie_on_another_file_system(tmp_path: Path) -> None:
+    (tmp_path / "w" / "d").mkdir(parents=True)
+    (tmp_path / "w" / "d" / "a").write_text("a")
+    data = tmp_path / "data"
+    data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(data)], check=True)
+    try:
+        prepared = prepare_workspace(make_spec(tmp_path / "w", data / "run"))
+        assert prepared.mode is WorkspaceMode.OVERLAY
+        with open_box(prepared) as box:
+            assert prepared.verify(box.hello()) is None
+            prepared.after_start()
+            assert box.shell("rm -r d; mkdir d; ls -A d; echo b > d/b; cat d/b") == "b\n"
+        prepared.discard()
+    finally:
+        subprocess.run(["umount", str(data)], check=True)

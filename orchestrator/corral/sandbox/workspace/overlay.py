@@ -157,7 +157,7 @@ def _try_options(overlay: Overlay) -> Obstacle | None:
     failure = ""
     for index in (True, False):
         try:
-            # Read-only: dropping a writable overlay flushes the whole file system below it, half a second after a clone.
+            # Read-only: dropping a writable overlay flushes the whole file system below it.
             try_mount("overlay", [*_options(overlay, index=index), ("ro", None)])
         except OSError as error:
             if error.errno == errno.EBUSY:

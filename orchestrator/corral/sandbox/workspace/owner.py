@@ -32,9 +32,11 @@ class BoxOwner:
         return self.lock is not None
 
     def release(self) -> None:
+        """Give the id back. Once only."""
         if self.lock is not None:
             with contextlib.suppress(OSError):
-                os.close(self.lock)
+                os.unlink(_LOCKS / str(self.uid))
+            os.close(self.lock)
 
 
 def choose_owner(workspace: os.stat_result, preferred_uid: int | None) -> BoxOwner:
@@ -70,6 +72,9 @@ def _try_lock(number: int) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        os.close(descriptor)
+        return None
+    if os.fstat(descriptor).st_nlink == 0:  # its last owner removed it between our two calls
         os.close(descriptor)
         return None
     return descriptor

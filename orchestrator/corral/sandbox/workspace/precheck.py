@@ -40,7 +40,9 @@ def check_workspace(workspace: Path, data: Path, *, force: bool) -> bytes:
     except FileNotFoundError:
         raise WorkspaceError(f"workspace {shown!r} does not exist", hint="name an existing directory") from None
     except (OSError, ValueError) as error:
-        raise WorkspaceError(f"workspace {shown!r} cannot be used: {_words(error)}", hint=None) from None
+        raise WorkspaceError(
+            f"workspace {shown!r} cannot be used: {_words(error)}", hint="name an existing directory"
+        ) from None
     if not stat.S_ISDIR(status.st_mode):
         raise WorkspaceError(f"workspace {shown!r} is not a directory", hint="name the directory that holds the file")
     if not os.access(root, os.R_OK | os.X_OK):
@@ -164,4 +166,4 @@ def _check_attributes(upper: Path) -> Obstacle | None:
 
 
 def _words(error: OSError | ValueError) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "a path cannot hold a NUL character"

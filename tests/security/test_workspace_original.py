@@ -1,0 +1,91 @@
+"""The original is never written, whatever its files are and whatever an earlier box left in the changes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from corral.sandbox.spec import SandboxSpec, WorkspaceMode
+from corral.sandbox.workspace import prepare_workspace
+from corral.sandbox.workspace.kernel.idmap import FIRST_BOX_ID, IdMap, attach_idmapped_clone
+from corral.sandbox.workspace.kernel.syscall import unmount
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts: needs root")
+
+
+def make_spec(tmp_path: Path, **changes: object) -> SandboxSpec:
+    (tmp_path / "run").mkdir(mode=0o700, exist_ok=True)
+    (tmp_path / "w").mkdir(exist_ok=True)
+    return SandboxSpec(workspace=tmp_path / "w", run_dir=tmp_path / "run", run_id="r", **changes)  # type: ignore[arg-type]
+
+
+@needs_root
+def test_blocks_write_through_clone(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "a").write_text("a")
+    (tmp_path / "clone").mkdir()
+    directory = os.open(tmp_path / "w", os.O_RDONLY)
+    ids = IdMap(0, FIRST_BOX_ID)
+    attach_idmapped_clone(directory, tmp_path / "clone", ids, ids)
+    os.close(directory)
+    try:
+        flags = os.statvfs(tmp_path / "clone").f_flag
+        assert flags & os.ST_RDONLY and flags & os.ST_NOSUID and flags & os.ST_NODEV
+        with pytest.raises(OSError, match="Read-only"):
+            (tmp_path / "clone" / "a").write_text("b")
+        assert (tmp_path / "clone" / "a").stat().st_uid == FIRST_BOX_ID
+    finally:
+        unmount(str(tmp_path / "clone"))
+    assert (tmp_path / "w" / "a").read_text() == "a"
+
+
+@pytest.mark.parametrize("trap", ["link", "file", "fifo"])
+def test_blocks_masks_through_what_a_box_left(tmp_path: Path, trap: str) -> None:
+    """An earlier box puts a link where a masked file's folder was: no placeholder lands outside."""
+    spec = make_spec(tmp_path)
+    (tmp_path / "w" / "conf").mkdir()
+    (tmp_path / "w" / "conf" / ".env").write_text("hunter2")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    prepare_workspace(spec).discard()
+    place = tmp_path / "run" / "box" / "upper" / "conf"
+    (place / ".env").unlink()
+    place.rmdir()
+    if trap == "link":
+        place.symlink_to(outside)
+    elif trap == "file":
+        place.touch()
+    else:
+        os.mkfifo(place)
+    prepare_workspace(spec).discard()
+    assert os.listdir(outside) == []
+
+
+@pytest.mark.parametrize("mode", [WorkspaceMode.OVERLAY, WorkspaceMode.COPY])
+async def test_special_files_hang_nothing(tmp_path: Path, mode: WorkspaceMode) -> None:
+    spec = make_spec(tmp_path, mode=mode)
+    for name in (".env", "a.pem", "fifo"):
+        os.mkfifo(tmp_path / "w" / name)
+    (tmp_path / "w" / ".npmrc").symlink_to("/dev/zero")
+    prepared = prepare_workspace(spec)
+    if mode is WorkspaceMode.COPY:
+        assert [batch async for batch in prepared.tar_stream()]
+        assert prepared.warnings == tuple(
+            f"not copied into the box: {name!r}: a FIFO" for name in (".env", "a.pem", "fifo")
+        )
+    prepared.discard()
+    assert prepared.masked == ()
+
+
+def test_refusals_leave_nothing_behind(tmp_path: Path) -> None:
+    spec = make_spec(tmp_path)
+    before = set(os.listdir("/tmp"))
+    first = prepare_workspace(spec)
+    with pytest.raises(Exception, match="in use by another box"):
+        prepare_workspace(spec)
+    first.discard()
+    first.discard()
+    assert {name for name in set(os.listdir("/tmp")) - before if name.startswith("corral-")} == set()
+    assert f"{tmp_path}" not in Path("/proc/self/mountinfo").read_text()
