@@ -21,14 +21,14 @@ install_packages() {
     /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "corral: the base needs Python 3.11 or newer")'
     # Only what the packages' own scripts left uncompiled: the toolbox must never compile anything at start.
     /usr/bin/python3 -m compileall -q -x 'lib2to3/tests|/test/|bad_' "$(/usr/bin/python3 -c 'import os; print(os.path.dirname(os.__file__))')" || true
-    # SECURITY: no set-id program is left to find (tests/security/test_privilege.py); no-new-privileges is the second lock.
+    # SECURITY: no set-id program is left to find (test_there_is_no_set_id_program); no-new-privileges is the second lock.
     find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 }
 
 lock_toolbox() {
     # Unchecked bytecode: it is read without a look at its source. The sources stay for tracebacks.
     /usr/bin/python3 -m compileall -q -f --invalidation-mode unchecked-hash "$1"
-    # SECURITY: root's, and nobody writes it (tests/security/test_toolbox_files.py).
+    # SECURITY: root's, and nobody writes it (test_the_toolbox_is_roots_read_only_and_compiled).
     chown -R 0:0 "$1"
     find "$1" -type d -exec chmod 0555 {} +
     find "$1" -type f -exec chmod 0444 {} +
