@@ -131,7 +131,7 @@ class OpenAIModel:
         return False
 
     async def _send(self, parameters: dict[str, Any], on_text: OnText | None) -> Answer:
-        import httpx2
+        import httpx2  # late: over half a second, and only a run that asks a model needs it
         import openai
 
         client = self._connect()
@@ -166,7 +166,7 @@ class OpenAIModel:
 
     def _connect(self) -> AsyncOpenAI:
         if self._client is None:
-            import httpx2
+            import httpx2  # late: as above
             import openai
 
             self._client = openai.AsyncOpenAI(
