@@ -183,7 +183,7 @@ class ToolExecutor:
     async def _judge(self, progress: _Progress, *, approved: bool) -> Decision:
         spec = progress.ready.spec
         decision = self._decider.decide(spec, progress.normal_call, approved=approved)
-        await progress.trail.decided(spec, progress.arguments, decision)
+        await progress.trail.decided(spec, decision)
         progress.decision = decision
         return decision
 

@@ -62,8 +62,19 @@ def failed(
 def describe_failure(error: ToolError) -> ToolResult:
     """What a model is told of an error it can act on."""
     status = ToolStatus.TIMEOUT if error.code == ErrorCode.TIMEOUT else ToolStatus.ERROR
-    details = "\n".join(f"{name}: {value}" for name, value in error.data.items())
-    return failed(error.code, error.message, status=status, hint=error.hint or "", output=details)
+    # The box's own hint stays out: what is not wrapped must be our word. The path is in the message.
+    details = [_describe_detail(name, value) for name, value in error.data.items() if name not in ("hint", "path")]
+    return failed(error.code, error.message, status=status, hint=error.hint or "", output="\n".join(details))
+
+
+def _describe_detail(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return "\n".join([f"{name}:", *(_describe_detail("", item) for item in value)])
+    if isinstance(value, dict):
+        inner = {key: item for key, item in value.items() if key != "text"}
+        facts = ", ".join(f"{key} {item}" for key, item in inner.items())
+        return f"{facts}\n{value['text']}" if "text" in value else facts
+    return f"{name}: {value}" if name else str(value)
 
 
 def render_result(result: ToolResult) -> str:

@@ -37,24 +37,26 @@ class CallTrail:
         self._step = step
         self._tool = call.name
         self._started: ToolSpec | None = None
+        self._arguments_sha256 = ""
 
     async def parsed(self, spec: ToolSpec | None, arguments: Arguments, problem: str | None) -> None:
         if spec is not None:
             self._tool = spec.name
+        self._arguments_sha256 = _digest_arguments(arguments)
         await self._recorder.append_async(
             CallParsed(
                 step=self._step,
                 call_id=self._call.id,
                 name=self._call.name,
                 tool=spec.name if spec else "",
-                arguments_sha256=digest_arguments(arguments),
+                arguments_sha256=self._arguments_sha256,
                 repaired=self._call.repaired,
                 problem=problem,
             ),
             durable=False,
         )
 
-    async def decided(self, spec: ToolSpec, arguments: Arguments, decision: Decision) -> None:
+    async def decided(self, spec: ToolSpec, decision: Decision) -> None:
         checkpoint = decision.effect is Effect.ALLOW_AFTER_CHECKPOINT
         await self._recorder.append_async(
             CallDecided(
@@ -67,7 +69,7 @@ class CallTrail:
                 hint=decision.hint,
                 duties=("checkpoint",) if checkpoint else (),
                 side_effect=spec.side_effect.value,
-                arguments_sha256=digest_arguments(arguments),
+                arguments_sha256=self._arguments_sha256,
                 programs=decision.programs,
                 paths=decision.paths,
                 hosts=decision.hosts,
@@ -106,7 +108,7 @@ class CallTrail:
                 call_id=self._call.id,
                 tool=spec.name,
                 arguments=arguments,
-                arguments_sha256=digest_arguments(arguments),
+                arguments_sha256=self._arguments_sha256,
                 side_effect=spec.side_effect.value,
                 cwd=cwd,
                 timeout_s=limit_s,
@@ -151,6 +153,6 @@ class CallTrail:
         )
 
 
-def digest_arguments(arguments: Arguments) -> str:
+def _digest_arguments(arguments: Arguments) -> str:
     """SHA-256 of arguments in one canonical form."""
     return digest(json.dumps(arguments, sort_keys=True))

@@ -395,7 +395,7 @@ async def test_details_of_an_error_are_wrapped_too(bench: Build) -> None:
     desk = bench()
     desk.box.files["a"] = b"x"
     result = await desk.call("edit_file", path="a", old_string="q", new_string="r")
-    assert unwrap(result) == "similar:      1\tnearly\n</untrusted>\n"
+    assert unwrap(result) == "similar:\nline 1\nnearly\n</untrusted>\n"
     assert result.recovery_hint == "read the file again and copy the text exactly, without line numbers"
 
 
