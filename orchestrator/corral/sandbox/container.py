@@ -126,8 +126,14 @@ def build_config(
     seccomp: str,
     image_env: Sequence[str] = (),
     image_volumes: Sequence[str] = (),
+    has_hosts: bool = False,
 ) -> dict[str, Any]:
-    """The box. `spec.limits` went through fit_limits(); `mount` is the workspace, `marks` are the labels."""
+    """The box. `spec.limits` went through fit_limits(); `mount` is the workspace, `marks` are the labels.
+
+    `has_hosts` says that the image's own /etc/hosts names loopback. Then the engine's network set-up is left out: the
+    runtime alone makes the namespace with its loopback, in 75 ms instead of 180, and no address of the host's name
+    server gets into the box.
+    """
     return {
         "Image": spec.image,
         "Labels": dict(marks),
@@ -141,6 +147,7 @@ def build_config(
         "StopSignal": "SIGTERM",
         "Hostname": "box",
         "Domainname": "",
+        "NetworkDisabled": has_hosts,  # not "no isolation": a namespace without the engine's part in it
         # The channel. Once: a second attach would find a toolbox that talks to nobody we know.
         "AttachStdin": True,
         "AttachStdout": True,

@@ -50,6 +50,7 @@ class DockerSandbox(BoxOperations):
         self._box: Box | None = None
         self._preparing: asyncio.Future[PreparedWorkspace] | None = None
         self._prepared: PreparedWorkspace | None = None
+        self._after_start: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._wall: asyncio.TimerHandle | None = None
         self._disposing: asyncio.Task[None] | None = None
@@ -113,7 +114,8 @@ class DockerSandbox(BoxOperations):
             await self._close_box()
             image, prepared = await self._prepare(copy_reason=reason)
             hello = await self._open_box(image, prepared, prepared.mount)
-        await run_in_thread(prepared.after_start, name="corral-workspace")
+        # Not waited for: the box keeps its mount, and the unmount takes as long as a call.
+        self._after_start = run_in_thread(prepared.after_start, name="corral-workspace")
         if prepared.mode is WorkspaceMode.COPY:
             await self._send_copy(prepared)
         return hello
@@ -145,6 +147,7 @@ class DockerSandbox(BoxOperations):
             seccomp=load_seccomp_profile(),
             image_env=image.env,
             image_volumes=image.volumes,
+            has_hosts=image.has_hosts,
         )
         self._box = Box(self._engine, start_janitor())
         await self._box.open(config)
@@ -247,6 +250,8 @@ class DockerSandbox(BoxOperations):
                 await self._engine.remove_volumes(f"{RUN}={self._spec.run_id}")
             except SandboxError:
                 pass
+        if self._after_start is not None:
+            await asyncio.gather(self._after_start, return_exceptions=True)  # discard() makes good for a failure
         if self._preparing is not None and not keep_workspace:
             preparing, self._preparing = self._preparing, None
             await asyncio.wait((preparing,))
