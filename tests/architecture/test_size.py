@@ -1,4 +1,4 @@
-"""Files stay readable in one go, functions on one screen. `python tests/architecture/test_size.py` prints the sizes."""
+"""Files stay readable in one go, functions on one screen. `python -m tests.architecture.test_size` prints the sizes."""
 
 from __future__ import annotations
 

@@ -81,6 +81,10 @@ def test_a_base_that_cannot_host_the_toolbox_says_so(docker_engine: docker.Docke
             build_image(base=f"{name}:1")
         assert find_image(expected_tag(base=f"{name}:1")) is None
     finally:
+        base = docker_engine.api.inspect_image(f"{name}:1")["Id"]  # type: ignore[no-untyped-call]
+        for layer in docker_engine.api.images(filters={"dangling": True}):
+            if layer["ParentId"] == base:
+                docker_engine.api.remove_image(layer["Id"])
         docker_engine.api.remove_image(f"{name}:1")
 
 
