@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
+from tests.contract.workspace_box import open_box, require_engine
 
 from corral.sandbox.spec import SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace import prepare_workspace
@@ -89,3 +91,32 @@ def test_refusals_leave_nothing_behind(tmp_path: Path) -> None:
     first.discard()
     assert {name for name in set(os.listdir("/tmp")) - before if name.startswith("corral-")} == set()
     assert f"{tmp_path}" not in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.docker
+def test_blocks_sockets_and_pipes_of_host_processes(tmp_path: Path) -> None:
+    """A process of the user listens on a socket in the workspace, and one reads a pipe: neither hears the box."""
+    require_engine()
+    spec = make_spec(tmp_path)
+    os.mkfifo(tmp_path / "w" / "pipe", 0o666)
+    reader = os.open(tmp_path / "w" / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    dial = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('sock'); s.send(b'hello')"
+    write = "import os; os.write(os.open('pipe', os.O_RDWR | os.O_NONBLOCK), b'hello')"
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = os.open(tmp_path / "w", os.O_RDONLY)
+        listener.bind(f"/proc/self/fd/{here}/sock")
+        os.chmod(tmp_path / "w" / "sock", 0o777)
+        listener.listen()
+        listener.setblocking(False)
+        prepared = prepare_workspace(spec)
+        with open_box(prepared) as box:
+            prepared.after_start()
+            refused, _ = box.attempt("python3", "-c", dial)
+            box.attempt("python3", "-c", write)
+        prepared.discard()
+        os.close(here)
+        assert refused == 1
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert os.read(reader, 10) == b""
+    os.close(reader)
