@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from corral.patch.name import display, fold_case, hidden_character, portability_problem
+from corral.patch.name import fold_case, hidden_character, portability_problem
 from corral.patch.parse import FilePatch, ParsedPatch, parse_patch
 from corral.patch.secret import find_secrets
 from corral.patch.tree import list_names, open_parent
 from corral.schema.patch import Finding, Severity
+from corral.schema.visible import visible
 from corral_protocol.name import encode_name
 
 LARGE_FILES = 1_000
@@ -112,7 +113,7 @@ def _links(patch: ParsedPatch) -> Iterator[Finding]:
             if target is None:
                 yield _finding("link_unknown", Severity.ASK, file.path, "a symlink whose target cannot be told here")
             elif leaves_tree(file.path, target):
-                yield _finding("link_leaves", Severity.BLOCK, file.path, f"symlink to {display(target)}")
+                yield _finding("link_leaves", Severity.BLOCK, file.path, f"symlink to {visible(target)}")
 
 
 def added_link(patch: ParsedPatch, file: FilePatch) -> bytes | None:
@@ -228,7 +229,7 @@ def _collide(spelled: dict[str, set[bytes]]) -> Iterator[Finding]:
     for paths in spelled.values():
         if len(paths) > 1:
             first, *others = sorted(paths)
-            text = "differs only in case from " + ", ".join(display(path) for path in others)
+            text = "differs only in case from " + ", ".join(visible(path) for path in others)
             yield _finding("case_collision", Severity.WARN, first, text)
 
 

@@ -1,72 +1,92 @@
-"""From a box at rest to a patch file: collect what changed, build the patch, look it over."""
+"""The export of one run: collects from the box that is open, builds the patch file, checks it."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from corral.patch.build import build_patch
 from corral.patch.checks import check_patch
+from corral.patch.collect.manifest import collect_copy
 from corral.patch.collect.overlay import collect_overlay
-from corral.patch.collect.selection import ChangeSet
+from corral.patch.collect.selection import ChangeSet, ExportLimits
 from corral.sandbox.base import Sandbox
-from corral.sandbox.workspace import PreparedWorkspace
+from corral.sandbox.spec import WorkspaceMode
+from corral.sandbox.workspace import load_baseline, load_entries
 from corral.schema.patch import Patch
 
+BASELINE = "baseline.jsonl"
 PREVIEW_BYTES = 1 << 20
+OBJECTS = "objects"
+"""Directory of the run that keeps the blobs of both sides: a three-way apply needs them."""
 
 
 @dataclass(frozen=True)
 class Exporter:
-    """Exports of one run. `prepared` is asked each time: a box knows its workspace only once it has started."""
+    """Exports into the directory of the run that `target` stands in, where the box has left its changes."""
 
     workspace: Path
     target: Path
-    prepared: Callable[[], PreparedWorkspace]
     include_ignored: bool = False
+    limits: ExportLimits | None = None
 
     async def export(self, sandbox: Sandbox) -> Patch | None:
-        """Write the patch to `target`; None when nothing changed at all. The box's processes must be gone or frozen.
+        """The patch of everything that changed, written to `target`; None when nothing did.
 
-        Raises PatchError.
+        The untrusted processes must be frozen or gone. Raises PatchError, and what the box raises.
         """
-        changes = await self._collect(sandbox)
-        if not changes.changes and not changes.not_exported:
-            return None
-        return await asyncio.to_thread(self._build, changes, self.target)
+        with tempfile.TemporaryDirectory(prefix="corral-export-", ignore_cleanup_errors=True) as staging:
+            changes = await self._collect(sandbox, Path(staging))
+            if not changes.changes and not changes.not_exported:
+                return None
+            return await asyncio.to_thread(self._build, changes)
 
     async def preview(self, sandbox: Sandbox) -> str:
-        """The patch as it would be now, for the model to look at; the box goes on afterwards."""
+        """The patch as it would be now, cut to PREVIEW_BYTES; the box is frozen meanwhile and goes on afterwards."""
         await sandbox.freeze()
         try:
-            changes = await self._collect(sandbox)
-            with tempfile.TemporaryDirectory(prefix="corral-diff-") as place:
-                target = Path(place) / "patch"
-                await asyncio.to_thread(build_patch, changes, target)
+            with tempfile.TemporaryDirectory(prefix="corral-preview-", ignore_cleanup_errors=True) as staging:
+                changes = await self._collect(sandbox, Path(staging))
+                target = Path(staging) / "patch"
+                await asyncio.to_thread(build_patch, changes, target, limits=self.limits)
                 with target.open("rb") as file:
                     return file.read(PREVIEW_BYTES).decode("utf-8", "replace")
         finally:
             await sandbox.thaw()
 
-    async def _collect(self, sandbox: Sandbox) -> ChangeSet:
-        prepared = self.prepared()
-        masked = [one.path for one in prepared.masked]
-        upper = prepared.upper
-        assert upper is not None
-        return await asyncio.to_thread(
-            collect_overlay,
+    async def _collect(self, sandbox: Sandbox, staging: Path) -> ChangeSet:
+        run_dir, info = self.target.parent, sandbox.info
+        masked = [one.path for one in info.masked]
+        base = await asyncio.to_thread(load_baseline, run_dir / BASELINE)
+        if info.mode is WorkspaceMode.OVERLAY:
+            return await asyncio.to_thread(
+                collect_overlay,
+                self.workspace,
+                run_dir / "box" / "upper",
+                masked=masked,
+                started_ns=base.base_time_ns,
+                include_ignored=self.include_ignored,
+                limits=self.limits,
+                work=run_dir / "box" / "work",
+            )
+        return await collect_copy(
             self.workspace,
-            upper,
+            load_entries(run_dir / BASELINE),
+            sandbox.scan_tree(),
+            sandbox.fetch_file,
+            staging,
             masked=masked,
-            started_ns=prepared.base.base_time_ns,
+            started_ns=base.base_time_ns,
             include_ignored=self.include_ignored,
-            work=upper.parent / "work",
+            limits=self.limits,
         )
 
-    def _build(self, changes: ChangeSet, target: Path) -> Patch:
-        patch = build_patch(changes, target)
-        findings = check_patch(target.read_bytes(), self.workspace)
-        return patch.model_copy(update={"findings": tuple(findings)})
+    def _build(self, changes: ChangeSet) -> Patch:
+        objects = self.target.parent / OBJECTS
+        shutil.rmtree(objects, ignore_errors=True)  # of an earlier export of this run
+        patch = build_patch(changes, self.target, limits=self.limits, keep=objects)
+        findings = check_patch(self.target.read_bytes(), self.workspace)
+        return patch.model_copy(update={"findings": findings})

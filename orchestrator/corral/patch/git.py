@@ -51,6 +51,10 @@ class Repository:
         self.work_tree = directory / "tree"
         for path in (self.git_dir / "objects", self.git_dir / "refs", self.git_dir / "info", self.work_tree):
             path.mkdir(parents=True, exist_ok=True)
+        # Above every .gitattributes a patch may carry: no conversion of line ends, no filter, no whitespace rule.
+        (self.git_dir / "info" / "attributes").write_bytes(
+            b"* -text !eol -ident !filter !working-tree-encoding -whitespace !merge !diff\n"
+        )
         (self.git_dir / "HEAD").write_bytes(b"ref: refs/heads/none\n")
         (self.git_dir / "config").write_bytes(b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n")
         program = shutil.which("git")

@@ -1,4 +1,4 @@
-"""Rules about names: what git takes for `.git`, what other systems cannot hold, how a name is shown.
+"""Rules about names: what git takes for `.git`, what other systems cannot hold.
 
 Names are bytes. Both sides of the patch use these rules: the export leaves such paths out, apply refuses them.
 """
@@ -93,9 +93,3 @@ def hidden_character(part: bytes) -> str | None:
 def fold_case(path: bytes) -> str:
     """What a case-insensitive, normalising file system makes of a path."""
     return unicodedata.normalize("NFC", path.decode("utf-8", "surrogateescape")).casefold()
-
-
-def display(path: bytes) -> str:
-    """A name on one line of a terminal or page: what is not printable is written as an escape."""
-    text = path.decode("utf-8", "backslashreplace")
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

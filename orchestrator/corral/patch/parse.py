@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from corral.errors import PatchInvalid
-from corral.patch.name import display, refuse_reason
+from corral.patch.name import refuse_reason
+from corral.schema.visible import visible
 
 MAX_FILES = 100_000
 
@@ -41,6 +42,8 @@ class FilePatch:
     """What a patch does to one file. `None` paths: the file is created or deleted."""
 
     line: int  # of the patch, for messages
+    start: int = 0  # offsets of everything about this file in the patch
+    end: int = 0
     old_path: bytes | None = None
     new_path: bytes | None = None
     old_mode: int | None = None
@@ -92,15 +95,16 @@ class _Parser:
         count = 0
         while (line := self.next()) is not None:
             if line.startswith(b"diff --git "):
-                file = FilePatch(self.number)
+                file = FilePatch(self.number, self.offset - len(line) - 1)
                 self.headers(file, line)
             elif line.startswith(b"--- ") and self.peek().startswith(b"+++ "):
-                file = FilePatch(self.number)
+                file = FilePatch(self.number, self.offset - len(line) - 1)
                 self.plain(file, line)
             elif _HUNK.match(line) or line.startswith((b"+++ ", b"GIT binary patch")):
                 raise self.wrong("a hunk without a file in front of it")
             else:
                 continue  # mail headers and other prose between files mean nothing
+            file.end = self.offset
             count += 1
             if count > MAX_FILES:
                 raise PatchInvalid(f"the patch names more than {MAX_FILES:,} files")
@@ -166,7 +170,7 @@ class _Parser:
     def mode(self, file: FilePatch, word: bytes, text: bytes) -> None:
         mode = _MODES.get(text)
         if mode is None:
-            raise self.wrong(f"mode {display(text)!r}; only 100644, 100755 and 120000 are files")
+            raise self.wrong(f"mode {visible(text)!r}; only 100644, 100755 and 120000 are files")
         if word in (b"old mode", b"deleted file mode", b"index"):
             file.old_mode = mode
         if word in (b"new mode", b"new file mode", b"index"):
@@ -203,7 +207,7 @@ class _Parser:
         head, _, rest = path.partition(b"/")
         # SECURITY: a name without a prefix is never guessed at (test_blocks_paths_that_leave_the_tree).
         if head != {b"--- ": b"a", b"+++ ": b"b"}[marker] or not rest:
-            raise self.wrong(f"name {display(path)!r} does not start with a/ or b/")
+            raise self.wrong(f"name {visible(path)!r} does not start with a/ or b/")
         return rest
 
     def plain(self, file: FilePatch, line: bytes) -> None:
@@ -291,12 +295,12 @@ def _check_file(file: FilePatch) -> None:
     for path, mode in ((file.old_path, file.old_mode), (file.new_path, file.new_mode)):
         reason = None if path is None else refuse_reason(path, link=mode == 0o120000)
         if path is not None and reason is not None:
-            raise PatchInvalid(f"the patch names {display(path)!r}: {reason}", hint="this patch is not applied")
+            raise PatchInvalid(f"the patch names {visible(path)!r}: {reason}", hint="this patch is not applied")
     if file.copied:
-        raise PatchInvalid(f"the patch copies to {display(file.path)!r}", hint="make it without copy detection (-C)")
+        raise PatchInvalid(f"the patch copies to {visible(file.path)!r}", hint="make it without copy detection (-C)")
     kinds = {mode == 0o120000 for mode in (file.old_mode, file.new_mode) if mode is not None}
     if len(kinds) > 1:
-        raise PatchInvalid(f"the patch turns {display(file.path)!r} from a file into a symlink in one step")
+        raise PatchInvalid(f"the patch turns {visible(file.path)!r} from a file into a symlink in one step")
 
 
 def _check_together(files: tuple[FilePatch, ...]) -> None:
@@ -305,9 +309,9 @@ def _check_together(files: tuple[FilePatch, ...]) -> None:
         seen = set[bytes]()
         for path in paths:
             if path is not None and path in seen:
-                raise PatchInvalid(f"the patch names {display(path)!r} twice", hint="this patch is not applied")
+                raise PatchInvalid(f"the patch names {visible(path)!r} twice", hint="this patch is not applied")
             seen.update(() if path is None else (path,))
     made = sorted(file.new_path + b"/" for file in files if file.new_path is not None)
     for above, below in pairwise(made):
         if below.startswith(above):
-            raise PatchInvalid(f"the patch has {display(above[:-1])!r} both as a file and as a directory")
+            raise PatchInvalid(f"the patch has {visible(above[:-1])!r} both as a file and as a directory")

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from corral.errors import PatchConflict, PatchError
-from corral.patch.name import display
+from corral.schema.visible import visible
 
 CHUNK = 1 << 20
 MAX_LINK = 4096  # PATH_MAX: no symlink target is longer
@@ -43,6 +43,7 @@ class Node:
     read: Callable[[], Iterator[bytes]]  # exactly `size` bytes in chunks, or PatchError
     detail: str = ""  # for special files: which
     xattrs: frozenset[tuple[str, bytes]] = frozenset()
+    digest: str = ""  # SHA-256 that was announced for content still in the box
 
     @property
     def exportable(self) -> bool:
@@ -167,7 +168,7 @@ def file_reader(root: Path, path: bytes, seen: os.stat_result) -> Callable[[], I
 
 def _moved(path: bytes) -> PatchConflict:
     return PatchConflict(
-        f"{display(path)!r} changed while it was read", hint="run the export again", paths=(display(path),)
+        f"{visible(path)!r} changed while it was read", hint="run the export again", paths=(visible(path),)
     )
 
 

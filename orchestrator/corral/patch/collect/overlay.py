@@ -172,7 +172,7 @@ class _Walk:
 
     def _pair(self, place: _Place, pair: _Pair, covered: set[tuple[bytes, bool]]) -> None:
         if pair.path in self.selection.masked:
-            self._masked(pair)
+            self._masked(place, pair)
         elif is_git_component(pair.name):
             self._subtree(place, pair, Reason.GIT_DIR)
         else:
@@ -183,9 +183,14 @@ class _Walk:
             if pair.after is Kind.DIRECTORY:
                 self._tree(place, pair, ignored=(pair.name, True) in covered)
 
-    def _masked(self, pair: _Pair) -> None:
-        up = pair.up
-        if up is None or pair.after is not Kind.FILE or up.st_ctime_ns >= self.selection.started_ns:
+    def _masked(self, place: _Place, pair: _Pair) -> None:
+        """A placeholder of ours, perhaps a directory of them: told only when the box touched it."""
+        touched = pair.up is None or pair.up.st_ctime_ns >= self.selection.started_ns
+        if not touched and pair.after is Kind.DIRECTORY and place.upper is not None:
+            with opened_directory(pair.name, place.upper) as up:
+                assert up is not None
+                touched = self._count(pair.path, up, depth=pair.path.count(b"/"), placeholder=True)[0] > 0
+        if touched:
             self.selection.leave_out(pair.path, Reason.MASKED, "the box saw a placeholder", keeps=pair.keeps)
 
     def _tree(self, place: _Place, pair: _Pair, *, ignored: bool) -> None:
@@ -257,10 +262,10 @@ class _Walk:
         except PermissionError:
             entries, size, untouched = 0, 0, False
         if not untouched:
-            detail = f"{entries:,} entries, {size:,} bytes"
+            detail = f"{entries:,} {'entry' if entries == 1 else 'entries'}, {size:,} bytes"
             self.selection.leave_out(pair.path + b"/", reason, detail, keeps=pair.keeps)
 
-    def _count(self, path: bytes, directory: int, *, depth: int) -> tuple[int, int]:
+    def _count(self, path: bytes, directory: int, *, depth: int, placeholder: bool = False) -> tuple[int, int]:
         """Entries that are not directories, and their bytes; untouched placeholders do not count."""
         entries = size = 0
         names = list_names(directory)
@@ -269,13 +274,14 @@ class _Walk:
             info, here = lstat(name, directory), path + b"/" + name
             if info is None:
                 continue
+            masked = placeholder or here in self.selection.masked
             if kind_of(info.st_mode) is not Kind.DIRECTORY:
-                touched = here not in self.selection.masked or info.st_ctime_ns >= self.selection.started_ns
+                touched = not masked or info.st_ctime_ns >= self.selection.started_ns
                 entries, size = entries + touched, size + (info.st_size if touched else 0)
             elif depth < MAX_DEPTH:
                 with opened_directory(name, directory) as below:
                     assert below is not None
-                    more, bytes_below = self._count(here, below, depth=depth + 1)
+                    more, bytes_below = self._count(here, below, depth=depth + 1, placeholder=masked)
                 entries, size = entries + more, size + bytes_below
         return entries, size
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from corral.patch.name import display, refuse_reason
+from corral.patch.name import refuse_reason
 from corral.patch.tree import Kind, Node
 from corral.schema.patch import NotExported, Reason
+from corral.schema.visible import visible
 from corral_protocol.name import encode_name
 
 DEPENDENCY_DIRS = frozenset(
@@ -141,7 +142,7 @@ class Selection:
         had = old.xattrs if old is not None and old.kind is new.kind else frozenset()
         if new.xattrs != had:
             names = sorted({name for name, _ in new.xattrs ^ had})
-            self.leave_out(path, Reason.XATTR, ", ".join(display(name.encode()) for name in names)[:200])
+            self.leave_out(path, Reason.XATTR, ", ".join(visible(name) for name in names)[:200])
 
     def _drop_blocked(self) -> None:
         """Leave out files whose place is still taken: by what stays below them, or by what stays at a parent."""
