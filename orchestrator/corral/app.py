@@ -15,21 +15,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corral.agent.budget import Limits as AgentLimits
 from corral.agent.command import Command, find_cause
 from corral.agent.run import Outcome, Run, RunRecord, describe_start
 from corral.agent.watch import Watch, WatchedRecord
 from corral.config import Settings, load_settings
-from corral.errors import ConfigError, CorralError
+from corral.errors import ConfigError, CorralError, RemovalBlocked
 from corral.record import RecordLog
 from corral.sandbox.base import BoxInfo, Sink
 from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.spec import SandboxSpec, WorkspaceMode
 from corral.schema.patch import Patch
+from corral.schema.policy import Approver, Mode, PolicySession, Preset
 from corral.schema.visible import visible
 from corral.store.run_dir import RunDir, RunMeta
 from corral_protocol.message import ExecResult
 
 if TYPE_CHECKING:
+    from corral.llm import ModelClient
     from corral.patch.export import Exporter
 
 
@@ -182,6 +185,123 @@ async def execute(
         )
 
 
+@dataclass(frozen=True)
+class AgentRequest(BoxRequest):
+    """`corral run`, parsed."""
+
+    task: str = ""
+    until: str | None = None
+    model: str | None = None
+    preset: str | None = None
+    plan: bool = False
+    limits: AgentLimits = field(default_factory=AgentLimits)
+
+
+@dataclass(frozen=True)
+class AgentOutcome:
+    """An agent's run that is over."""
+
+    run_id: str
+    run_dir: Path
+    outcome: Outcome
+    patch_file: Path | None
+    model: str
+
+    @property
+    def exit_code(self) -> int:
+        error = self.outcome.error
+        return error.exit_code if error is not None else self.outcome.exit_code
+
+
+async def run_agent(
+    request: AgentRequest,
+    *,
+    client: ModelClient | None = None,
+    approver: Approver | None = None,
+    watch: Watch | None = None,
+    on_box: Callable[[BoxInfo], None] | None = None,
+) -> AgentOutcome:
+    """Let a model do a task in a fresh box. Failures of model, box and engine are in the outcome.
+
+    Raises ConfigError for what cannot be used, RecordError.
+    """
+    from corral.agent.session import AgentSession  # late: start-up time
+    from corral.llm import open_model
+    from corral.policy import PolicyEngine, SessionPolicy
+    from corral.tools.outputs import OutputStore
+
+    settings = load_settings()
+    if not request.task.strip():
+        raise ConfigError("the task is empty", hint='say what is to be done: corral run "make the tests pass"')
+    preset, mode = choose_preset(request.preset or settings.preset, plan=request.plan)
+    engine = PolicyEngine.load_preset(preset)
+    model = client or open_model(
+        request.model or settings.model.name,
+        environ=os.environ,
+        base_url=settings.model.base_url,
+        api_key_env=settings.model.api_key_env,
+    )
+    with prepare(request, command=visible(request.task, limit=500), watch=watch) as parts:
+        run_id = parts.run_dir.run_id
+        policy = SessionPolicy(
+            engine, PolicySession(id=run_id, preset=preset, mode=mode), mount_point=parts.spec.mount_point
+        )
+        session = AgentSession(
+            task=request.task,
+            client=model,
+            decider=policy,
+            record=parts.record,
+            outputs=OutputStore(parts.run_dir.outputs),
+            current_diff=build_exporter(parts, request).preview,
+            mount_point=parts.spec.mount_point,
+            limits=request.limits,
+            mode=mode,
+            until=request.until,
+            approver=approver,
+        )
+        run = build_run(
+            parts,
+            request,
+            door="run",
+            goal=request.task,
+            on_box=on_box,
+            model=model.name,
+            mode=mode.value,
+            preset=preset.value,
+            policy=engine.version,
+        )
+        try:
+            outcome = await run.execute(session)
+        finally:
+            await model.close()
+        parts.write_meta(outcome.box, outcome.ending.reason.value)
+        return AgentOutcome(run_id, parts.run_dir.path, outcome, parts.kept_patch(outcome.patch), model.name)
+
+
+def choose_preset(name: str, *, plan: bool) -> tuple[Preset, Mode]:
+    """The preset of that name, and the mode that goes with it. Raises ConfigError."""
+    if plan or name == Preset.PLAN:
+        return Preset.PLAN, Mode.PLAN
+    try:
+        return Preset(name), Mode.BUILD
+    except ValueError:
+        known = ", ".join(preset.value for preset in Preset)
+        raise ConfigError(f"there is no preset {name!r}", hint=f"one of: {known}") from None
+
+
+async def remove_run(run_id: str, root: Path) -> None:
+    """Remove a run's directory, whatever the engine left in it. Raises ConfigError, SandboxError."""
+    from corral.sandbox.engine import Engine  # late: start-up time
+    from corral.sandbox.removal import remove_as_root
+
+    with RunDir.open(run_id, root) as run_dir:
+        try:
+            run_dir.remove()
+        except RemovalBlocked as blocked:
+            await remove_as_root(Engine(), blocked.path)
+            run_dir.remove()
+
+
 def build_run(
     parts: Prepared,
     request: BoxRequest,
@@ -208,10 +328,7 @@ def build_exporter(parts: Prepared, request: BoxRequest) -> Exporter:
     """How the changes of these parts become a patch."""
     from corral.patch.export import Exporter  # late: start-up time
 
-    sandbox = parts.sandbox
-    return Exporter(
-        parts.spec.workspace, parts.run_dir.patch, lambda: sandbox.prepared, include_ignored=request.include_ignored
-    )
+    return Exporter(parts.spec.workspace, parts.run_dir.patch, include_ignored=request.include_ignored)
 
 
 def describe_version() -> str:

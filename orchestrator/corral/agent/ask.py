@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from corral.agent.transcript import Transcript
+from corral.llm.wire import digest_request
 from corral.schema.events import ModelAnswered, ModelCalled, ProposedCall, SeenMessage, Tokens
 from corral.schema.messages import Message, ModelReply, ModelRequest, Role
 from corral.schema.tools import ToolCall, ToolSpec
@@ -53,26 +53,26 @@ class Ask:
         line = f"[corral: {status}]"
         if not may_call:
             line += " Tools are off now. Say in plain words what was done, what was not, and why."
-        note = Message(role=Role.USER, content=line)
+        *earlier, last = transcript.messages
+        last = last.model_copy(update={"content": f"{last.content}\n\n{line}"})
         return ModelRequest(
-            messages=(*transcript.messages, note),
+            messages=(*earlier, last),
             tools=self.tools if may_call else (),
             max_output_tokens=self.max_output_tokens,
         )
 
     def _called(self, request: ModelRequest, request_id: str) -> ModelCalled:
-        new = request.messages[self._recorded : -1]
-        self._recorded = len(request.messages) - 1
-        body = json.dumps(request.model_dump(mode="json"), sort_keys=True).encode()
+        new = request.messages[self._recorded :]
+        self._recorded = len(request.messages)
         return ModelCalled(
             step=self._step,
             request_id=request_id,
             model=self.client.name,
             endpoint=self.client.endpoint,
-            request_sha256=hashlib.sha256(body).hexdigest(),
+            request_sha256=digest_request(request),
             messages=len(request.messages),
             tools=tuple(spec.name for spec in request.tools),
-            added=tuple(_seen(message) for message in (*new, request.messages[-1])),
+            added=tuple(_seen(message) for message in new),
             max_output_tokens=request.max_output_tokens,
         )
 

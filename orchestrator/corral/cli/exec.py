@@ -83,7 +83,7 @@ def exec_command(
     )
     outcome = asyncio.run(_execute(request, silent=json))
     if patch is not None:
-        save_patch(outcome, patch)
+        save_patch(outcome.patch_file, patch)
     if json:
         print_json(_to_json(outcome))
     elif not quiet:
@@ -150,17 +150,17 @@ def check_timeout(timeout: float | None) -> float | None:
     return timeout
 
 
-def save_patch(outcome: ExecOutcome, target: Path) -> None:
+def save_patch(kept: Path | None, target: Path) -> None:
     """Copy the run's patch to where the user wants it; an unchanged workspace gives an empty file."""
     try:
-        if outcome.patch_file is None:
+        if kept is None:
             target.write_bytes(b"")
         else:
-            shutil.copyfile(outcome.patch_file, target)
+            shutil.copyfile(kept, target)
     except OSError as error:
         raise ConfigError(
             f"cannot write the patch to {str(target)!r}: {error.strerror}",
-            hint=f"the run kept it as {outcome.patch_file}" if outcome.patch_file else "nothing had changed",
+            hint=f"the run kept it as {kept}" if kept else "nothing had changed",
         ) from None
 
 

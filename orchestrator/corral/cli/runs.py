@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Annotated
 
@@ -58,7 +59,7 @@ def rm(*runs: str) -> int:
         raise ConfigError("no run named", hint="corral runs lists them")
     root = load_settings().runs_dir()
     for run_id in runs:
-        remove_run(run_id, root)
+        asyncio.run(remove_run(run_id, root))
         print_line(f"removed {os.path.basename(run_id)}")
     return 0
 

@@ -1,0 +1,42 @@
+"""`corral gc`: what a killed corral or a restarted engine left behind."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from corral.cli.output import note, plural, print_json, print_line
+from corral.schema.visible import visible
+
+
+def gc(
+    *,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Remove containers, volumes and mounts of corral whose owner is dead. Running ones are never touched.
+
+    Parameters
+    ----------
+    dry_run
+        Only say what would be removed.
+    json
+        One JSON object on stdout.
+    """
+    from corral.sandbox.engine import Engine  # late: start-up time
+    from corral.sandbox.gc import collect_garbage
+
+    report = collect_garbage(Engine(), dry_run=dry_run)
+    if json:
+        print_json(asdict(report))
+        return int(bool(report.problems))
+    for kind, names in (("container", report.containers), ("volume", report.volumes), ("mount", report.link_dirs)):
+        for name in names:
+            print_line(f"{'would remove' if dry_run else 'removed'} {kind} {visible(name)}")
+    for problem in report.problems:
+        note(f"could not remove {visible(problem)}")
+    if report.is_clean:
+        print_line("nothing was left behind" + (f"; {plural(report.kept, 'object')} in use" if report.kept else ""))
+    return int(bool(report.problems))

@@ -1,0 +1,150 @@
+"""`corral run`: an agent does a task in a box; its changes come out as a patch."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from cyclopts import Parameter
+
+from corral.cli.exec import check_timeout, save_patch
+from corral.cli.output import print_json
+from corral.errors import ConfigError
+
+if TYPE_CHECKING:
+    from corral.app import AgentOutcome, AgentRequest
+
+Number = TypeVar("Number", int, int | None, float | None)
+
+
+def run(
+    task: str,
+    *,
+    directory: Annotated[Path, Parameter(name=["--directory", "-C"])] = Path(),
+    until: str | None = None,
+    model: str | None = None,
+    preset: str | None = None,
+    plan: Annotated[bool, Parameter(negative="")] = False,
+    steps: int = 30,
+    max_tokens: int | None = None,
+    max_cost: float | None = None,
+    max_time: float | None = None,
+    patch: Annotated[Path | None, Parameter(name="--patch")] = None,
+    image: str | None = None,
+    mode: str | None = None,
+    include_ignored: Annotated[bool, Parameter(negative="")] = False,
+    force: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Let an agent do a task: corral run "make the tests pass"
+
+    It works in a fresh box on a copy-on-write view of the workspace; every call it makes is judged by policy and
+    recorded. Steps are shown as they happen; piped or with --json, the record's events come as JSON Lines.
+
+    Parameters
+    ----------
+    task
+        What is to be done, in your words.
+    directory
+        The workspace; the box sees it as /workspace.
+    until
+        A command that must exit with 0 in the box before the run counts as done.
+    model
+        Name of the model at its endpoint, or scripted:FILE. Default: CORRAL_MODEL or the settings file.
+    preset
+        What it may do without being asked about: auto, never, plan, on-request, auto-edit, yolo.
+    plan
+        Only read, and end with a plan.
+    steps
+        Model calls it may make.
+    max_tokens
+        Tokens it may use, in all.
+    max_cost
+        US dollars it may cost.
+    max_time
+        Seconds it may take.
+    patch
+        Also write the patch to this file.
+    image
+        Image of the box instead of the sandbox image.
+    mode
+        How the workspace gets in: auto, overlay, copy.
+    include_ignored
+        Export what the workspace's ignore rules cover, too.
+    force
+        Allow / or the home directory as the workspace.
+    json
+        JSON Lines on stdout instead of the live view.
+    """
+    from corral import app  # late: start-up time
+    from corral.agent.budget import Limits
+
+    request = app.AgentRequest(
+        workspace=directory,
+        image=image,
+        mode=mode,
+        include_ignored=include_ignored,
+        force=force,
+        task=task,
+        until=until,
+        model=model,
+        preset=preset,
+        plan=plan,
+        limits=Limits(
+            steps=check_positive("--steps", steps),
+            tokens=check_positive("--max-tokens", max_tokens),
+            cost_usd=check_positive("--max-cost", max_cost),
+            wall_s=check_timeout(max_time),
+        ),
+    )
+    as_json = json or not sys.stdout.isatty()
+    outcome = asyncio.run(_run(request, as_json=as_json))
+    if patch is not None:
+        save_patch(outcome.patch_file, patch)
+    show_result(outcome, as_json=as_json)
+    return outcome.exit_code
+
+
+async def _run(request: AgentRequest, *, as_json: bool) -> AgentOutcome:
+    from corral import app
+    from corral.cli.interrupt import cancel_on_signals
+    from corral.cli.live import LiveView, print_event
+
+    view = LiveView()
+    return await cancel_on_signals(
+        app.run_agent(request, watch=print_event if as_json else view.event, on_box=None if as_json else view.box)
+    )
+
+
+def show_result(outcome: AgentOutcome, *, as_json: bool) -> None:
+    """The end: for people on stderr, for programs one last line of JSON."""
+    from corral.app import explain
+    from corral.cli.summary import show_end
+
+    done = outcome.outcome
+    if as_json:
+        print_json(
+            {
+                "kind": "result",
+                "run": outcome.run_id,
+                "stop_reason": done.ending.reason.value,
+                "exit_code": outcome.exit_code,
+                "summary": done.ending.summary,
+                "steps": done.ending.steps,
+                "cost_usd": done.ending.cost_usd,
+                "error": explain(done.error) if done.error else None,
+                "changes": done.patch.model_dump(mode="json") if done.patch else None,
+                "patch": str(outcome.patch_file) if outcome.patch_file else None,
+                "run_dir": str(outcome.run_dir),
+            }
+        )
+    show_end(done, outcome.run_id, outcome.patch_file)
+
+
+def check_positive(flag: str, value: Number) -> Number:
+    """A usable limit. Raises ConfigError."""
+    if value is not None and value <= 0:
+        raise ConfigError(f"{flag} {value!r} is not above 0", hint="leave it out for no limit")
+    return value
