@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from corral_protocol.error import ErrorCode, WireError
 from corral_protocol.name import encode_name
 from corral_toolbox.files import FileEnv, dispatch

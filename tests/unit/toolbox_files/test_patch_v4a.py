@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import pytest
+
 from corral_protocol.error import ErrorCode
 
 
@@ -124,7 +125,7 @@ def test_tolerant_match_keeps_the_files_own_context_and_says_so(box: Any) -> Non
 
 def test_typographic_lookalikes_are_found_and_told(box: Any) -> None:
     box.put("a.md", "it’s — “fine”\nend\n".encode())
-    reply = box.patch(v4a("*** Update File: a.md\n@@\n it's - \"fine\"\n-end\n+END\n"))
+    reply = box.patch(v4a('*** Update File: a.md\n@@\n it\'s - "fine"\n-end\n+END\n'))
     assert box.get("a.md") == "it’s — “fine”\nEND\n".encode()
     assert "dashes, quotes" in reply["notices"][0]
 

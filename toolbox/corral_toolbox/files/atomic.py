@@ -129,17 +129,41 @@ def check_target(place: Place, *, overwrite: bool) -> None:
         raise make_error(ErrorCode.PERMISSION_DENIED, place.path, f"is read-only (mode {mode:04o})", "chmod it first")
 
 
-def open_parents(place: Place, *, create: bool) -> None:
-    """Make sure that the directory of a place exists."""
+def open_parents(place: Place, *, create: bool, made: list[tuple[int, bytes]] | None = None) -> None:
+    """Make sure that the directory of a place exists; `made` as in make_parents."""
     if not place.missing:
         return
     if not create:
         raise make_error(ErrorCode.NOT_FOUND, place.path, "its directory does not exist", "set make_parents")
-    make_parents(place)
+    make_parents(place, made)
 
 
-def replace_file(place: Place, chunks: Iterable[bytes | memoryview], *, mode: int | None, overwrite: bool) -> list[str]:
+def replace_file(
+    place: Place, chunks: Iterable[bytes | memoryview], *, mode: int | None, overwrite: bool, parents: bool = True
+) -> list[str]:
     """Put new content at a place, all or nothing; gives notices. The place's stat is what the caller has seen."""
+    made: list[tuple[int, bytes]] = []
+    try:
+        open_parents(place, create=parents, made=made)
+        return _replace(place, chunks, mode, overwrite=overwrite)
+    except BaseException:
+        remove_made(made)
+        raise
+    finally:
+        for fd, _ in made:
+            os.close(fd)
+
+
+def remove_made(made: list[tuple[int, bytes]]) -> None:
+    """After a failure: directories that were created for nothing go again, unless somebody uses them."""
+    for fd, name in reversed(made):
+        try:
+            os.rmdir(name, dir_fd=fd)
+        except OSError:
+            pass
+
+
+def _replace(place: Place, chunks: Iterable[bytes | memoryview], mode: int | None, *, overwrite: bool) -> list[str]:
     before = place.stat
     keep = stat.S_IMODE(before.st_mode) if before is not None else 0o644
     temp = stage_bytes(place.parent_fd, chunks, keep if mode is None or before is not None else mode, before)

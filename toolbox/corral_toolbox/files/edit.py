@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from corral_protocol.error import ErrorCode, WireError
 from corral_toolbox.files.atomic import check_target, replace_file
 from corral_toolbox.files.error_map import make_error
-from corral_toolbox.files.load import describe_change, load_document, load_file
+from corral_toolbox.files.load import MAX_EDIT_BYTES, describe_change, load_document, load_file
 from corral_toolbox.files.params import Params, invalid, take_bool, take_name, take_str
 from corral_toolbox.files.resolve import FileEnv, resolve
-from corral_toolbox.files.text.document import Document, choose_kinds, parse_document
+from corral_toolbox.files.text.document import LF, Document, choose_kinds, parse_document
 from corral_toolbox.files.text.similar import find_similar
 
 _MAX_LOCATIONS = 20
+_MAX_COUNTED = 1000
+_MAX_SPLICES = 500_000
 _RE_READ = "read the file again and copy the text exactly, without the line numbers"
 
 
@@ -84,15 +86,26 @@ def _take_steps(params: Params) -> list[_Step]:
 def _apply(document: Document, step: _Step) -> int:
     old = step.old.replace(b"\r\n", b"\n")
     new = step.new.replace(b"\r\n", b"\n")
-    places = _find(document.body, old, overlapping=not step.replace_all)
-    if not places:
+    _check(document, step, old, new)
+    if step.replace_all:
+        return _replace_all(document, old, new)
+    _splice(document, [document.body.index(old)], len(old), old.count(b"\n"), new)
+    return 1
+
+
+def _check(document: Document, step: _Step, old: bytes, new: bytes) -> None:
+    """Refuse what does not occur, occurs too often, or cannot be put in."""
+    first = document.body.find(old)
+    if first < 0:
         raise _Miss(ErrorCode.NO_MATCH, "the text to replace does not occur", _hint_miss(document, old), old=old)
-    if len(places) > 1 and not step.replace_all:
+    if not step.replace_all and document.body.find(old, first + 1) >= 0:
+        places = _find(document.body, old, 1, _MAX_COUNTED)
         lines = [document.body.count(b"\n", 0, at) + 1 for at in places[:_MAX_LOCATIONS]]
+        count = f"more than {_MAX_COUNTED}" if len(places) > _MAX_COUNTED else str(len(places))
         more = "" if len(places) <= _MAX_LOCATIONS else " and more"
         raise _Miss(
             ErrorCode.AMBIGUOUS_MATCH,
-            f"the text to replace occurs {len(places)} times, at lines {', '.join(map(str, lines))}{more}",
+            f"the text to replace occurs {count} times, at lines {', '.join(map(str, lines))}{more}",
             "add lines around it until it is unique, or set replace_all",
             lines=lines,
         )
@@ -105,19 +118,35 @@ def _apply(document: Document, step: _Step) -> int:
             "the file is not UTF-8, so only ASCII text can be put in",
             "convert it with iconv in the shell first, or write ASCII",
         )
-    _splice(document, places, len(old), old.count(b"\n"), new)
-    return len(places)
 
 
-def _find(body: bytes, old: bytes, *, overlapping: bool) -> list[int]:
+def _find(body: bytes, old: bytes, step: int, most: int) -> list[int]:
+    """Places of a text, each at least `step` after the one before; at most one more than `most`."""
     places: list[int] = []
     at = body.find(old)
-    while at >= 0:
+    while at >= 0 and len(places) <= most:
         places.append(at)
-        if overlapping and len(places) > 1000:
-            break
-        at = body.find(old, at + (1 if overlapping else len(old)))
+        at = body.find(old, at + step)
     return places
+
+
+def _replace_all(document: Document, old: bytes, new: bytes) -> int:
+    count = document.body.count(old)
+    removed, added = old.count(b"\n"), new.count(b"\n")
+    if len(document.body) + count * (len(new) - len(old)) > 2 * MAX_EDIT_BYTES:
+        raise _Miss(ErrorCode.TOO_LARGE, "the result would be too large", "replace less at once")
+    if document.kinds.count(document.kinds[:1] or b"\0") < len(document.kinds) and (removed or added):
+        # Only in a file of mixed line ends does it matter where each replacement stands.
+        places = _find(document.body, old, len(old), _MAX_SPLICES)
+        if len(places) > _MAX_SPLICES:
+            raise _Miss(ErrorCode.TOO_LARGE, f"more than {_MAX_SPLICES} places in a file of mixed line ends")
+        _splice(document, places, len(old), removed, new)
+        return count
+    kind = document.kinds[:1] or bytearray([LF])
+    document.body = document.body.replace(old, new)
+    if removed != added:
+        document.kinds = kind * document.body.count(b"\n")
+    return count
 
 
 def _splice(document: Document, places: list[int], length: int, removed: int, new: bytes) -> None:

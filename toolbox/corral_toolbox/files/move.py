@@ -17,6 +17,7 @@ from corral_toolbox.files.atomic import (
 from corral_toolbox.files.error_map import make_error, name_kind
 from corral_toolbox.files.params import Params, take_bool, take_name
 from corral_toolbox.files.resolve import FileEnv, Place, is_below, open_regular, require_writable, resolve
+from corral_toolbox.files.suggest import explain_missing
 
 MAX_DEPTH = 256
 """One descriptor is open per level while a tree is walked."""
@@ -41,7 +42,7 @@ def _check_move(source: Place, target: Place, *, overwrite: bool) -> os.stat_res
     require_writable(source)
     require_writable(target)
     if source.stat is None:
-        raise FileNotFoundError(errno.ENOENT, "no such file")
+        raise explain_missing(source.parent_fd, source.name, source.path, len(source.missing))
     if target.path == source.path:
         raise make_error(ErrorCode.NO_CHANGE, source.path, "source and target are the same")
     if stat.S_ISDIR(source.stat.st_mode) and is_below(target.path, source.path):
@@ -127,7 +128,7 @@ def delete_file(params: Params, env: FileEnv) -> dict[str, object]:
         _refuse_self(place)
         require_writable(place)
         if place.stat is None:
-            raise FileNotFoundError(errno.ENOENT, "no such file")
+            raise explain_missing(place.parent_fd, place.name, place.path, len(place.missing))
         notices: list[str] = []
         if not stat.S_ISDIR(place.stat.st_mode):
             os.unlink(place.name, dir_fd=place.parent_fd)
@@ -154,7 +155,7 @@ def _remove_tree(parent_fd: int, name: bytes, path: bytes, depth: int) -> int:
     """Remove a directory and all below it; gives the number of entries that were in it."""
     if depth >= MAX_DEPTH:
         raise make_error(ErrorCode.TOO_LARGE, path, f"is deeper than {MAX_DEPTH} levels", "use rm -r in the shell")
-    # SECURITY: NOFOLLOW on every level, or a directory swapped for a link empties its target (test_delete.py).
+    # SECURITY: NOFOLLOW on every level, or a directory swapped for a link empties its target (test_resolve_race.py).
     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
     count = 0
     try:

@@ -13,6 +13,7 @@ from types import TracebackType
 
 from corral_protocol.error import ErrorCode, WireError
 from corral_toolbox.files.error_map import make_error, refuse_kind
+from corral_toolbox.files.suggest import explain_missing
 
 MAX_LINKS = 40
 _MAX_OPENS = 10_000  # a `..` walks again from the root; links full of them must not cost minutes
@@ -238,7 +239,7 @@ def _refuse_outside(env: FileEnv, path: bytes) -> WireError:
 def open_regular(place: Place) -> tuple[int, os.stat_result]:
     """Open a place for reading: a regular file or an error, never a wait. The caller closes the descriptor."""
     if place.stat is None:
-        raise FileNotFoundError(2, "no such file")
+        raise explain_missing(place.parent_fd, place.name, place.path, len(place.missing))
     if not stat.S_ISREG(place.stat.st_mode):
         raise refuse_kind(place.path, place.stat.st_mode)
     # SECURITY: NONBLOCK and a second look at the open descriptor: a file swapped for a FIFO must not block
@@ -255,7 +256,7 @@ def open_regular(place: Place) -> tuple[int, os.stat_result]:
 def open_directory(place: Place) -> int:
     """Open a place for listing. The caller closes the descriptor."""
     if place.stat is None:
-        raise FileNotFoundError(2, "no such directory")
+        raise explain_missing(place.parent_fd, place.name, place.path, len(place.missing))
     if not stat.S_ISDIR(place.stat.st_mode):
         raise make_error(ErrorCode.NOT_A_DIRECTORY, place.path, "is not a directory", "use read_file for files")
     return os.open(place.name, os.O_RDONLY | _DIRECTORY, dir_fd=place.parent_fd)

@@ -78,7 +78,7 @@ class _Unpack:
 
     def _put_file(self, archive: tarfile.TarFile, member: tarfile.TarInfo, parent: int, name: bytes) -> None:
         _make_way(parent, name)
-        # SECURITY: EXCL and NOFOLLOW, or a link that appears here just now is written through (test_tree_put.py).
+        # SECURITY: EXCL and NOFOLLOW, or a link that appears here just now is written through (test_tree.py).
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, 0o600, dir_fd=parent)
         try:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from corral_protocol.error import ErrorCode
 from corral_protocol.name import encode_name
-from corral_toolbox.files.atomic import check_target, open_parents, replace_file
+from corral_toolbox.files.atomic import check_target, replace_file
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.load import MAX_EDIT_BYTES, describe_change, load_file
 from corral_toolbox.files.params import (
@@ -53,6 +53,7 @@ def write_file(params: Params, env: FileEnv) -> dict[str, object]:
     overwrite = take_bool(params, "overwrite", default=True)
     expected = take_str(params, "if_sha256", "")
     mode = take_mode(params)
+    parents = take_bool(params, "make_parents", default=True)
     with resolve(env, path) as place:
         check_target(place, overwrite=overwrite)
         if expected:
@@ -61,8 +62,7 @@ def write_file(params: Params, env: FileEnv) -> dict[str, object]:
         if old == content:
             return describe_change(place.path, "unchanged", old, content)
         action = "created" if place.stat is None else "modified"
-        open_parents(place, create=take_bool(params, "make_parents", default=True))
-        notices = replace_file(place, [content], mode=mode, overwrite=overwrite)
+        notices = replace_file(place, [content], mode=mode, overwrite=overwrite, parents=parents)
         if action == "modified" and old is None:
             notices.append("the old content was binary or too large to show a diff")
         return describe_change(place.path, action, old, content, notices=notices)
@@ -106,13 +106,13 @@ def store_file(params: Params, env: FileEnv, reader: Reader) -> dict[str, object
         raise invalid(f"size {size} is negative")
     overwrite = take_bool(params, "overwrite", default=True)
     mode = take_mode(params)
+    parents = take_bool(params, "make_parents", default=True)
     with resolve(env, path) as place:
         check_target(place, overwrite=overwrite)
-        open_parents(place, create=take_bool(params, "make_parents", default=True))
         action = "created" if place.stat is None else "modified"
         digest = hashlib.sha256()
         chunks = _receive(reader, size, digest.update)
-        notices = replace_file(place, chunks, mode=mode, overwrite=overwrite)
+        notices = replace_file(place, chunks, mode=mode, overwrite=overwrite, parents=parents)
         reply = describe_change(place.path, action, None, None, notices=notices)
         return reply | {"size": size, "sha256": digest.hexdigest()}
 

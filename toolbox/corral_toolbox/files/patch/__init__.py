@@ -16,6 +16,7 @@ from corral_toolbox.files.resolve import FileEnv
 from corral_toolbox.files.text.diff import MAX_DIFF_BYTES
 from corral_toolbox.files.text.visible import show_path
 
+_MAX_NOTICES = 100
 _MAX_DIFFS = 200 << 10  # of all files together: a reply is one frame of at most 1 MiB
 
 
@@ -38,6 +39,8 @@ def patch_files(params: Params, env: FileEnv) -> dict[str, object]:
         notices = parsed.notices + stage.notices
         for file in stage.files.values():
             notices += [f"{show_path(file.place.path)}: {notice}" for notice in file.notices]
+        if len(notices) > _MAX_NOTICES:
+            notices = [*notices[:_MAX_NOTICES], f"and {len(notices) - _MAX_NOTICES} more of this kind"]
         return {"files": _describe_all(stage), "notices": notices, "dry_run": dry_run}
     finally:
         stage.close()

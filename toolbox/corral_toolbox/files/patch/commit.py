@@ -11,6 +11,7 @@ from corral_toolbox.files.atomic import (
     TEMP_PREFIX,
     describe_loss,
     lookup,
+    remove_made,
     remove_quietly,
     rename_exclusive,
     require_unchanged,
@@ -115,11 +116,7 @@ class _Commit:
             temp = self._temps.get(file.place.path)
             if temp is not None:
                 remove_quietly(file.place.parent_fd, temp)
-        for fd, name in reversed(self._made):
-            try:
-                os.rmdir(name, dir_fd=fd)
-            except OSError:
-                pass  # somebody put something into it
+        remove_made(self._made)
         return left
 
     def clean_up(self) -> None:

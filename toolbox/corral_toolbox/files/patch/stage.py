@@ -22,6 +22,7 @@ from corral_toolbox.files.text.visible import show_path
 MAX_SECTIONS = 500  # one descriptor each is held until the end
 MAX_FILE_BYTES = 16 << 20
 MAX_TOTAL_BYTES = 128 << 20
+_MAX_PATHS = 128 << 10  # bytes of all paths: the reply names each file, and is one frame of at most 1 MiB
 
 
 @dataclass(slots=True)
@@ -55,6 +56,7 @@ class Stage:
         self.files: dict[bytes, StagedFile] = {}
         self.notices: list[str] = []
         self._bytes = 0
+        self._path_bytes = 0
 
     def close(self) -> None:
         """Give all descriptors back."""
@@ -147,8 +149,9 @@ class Stage:
             if known is not None:
                 place.close()
                 return known
-            if len(self.files) >= MAX_SECTIONS:
-                raise WireError(ErrorCode.TOO_LARGE, f"the patch touches more than {MAX_SECTIONS} files")
+            self._path_bytes += len(place.path)
+            if len(self.files) >= MAX_SECTIONS or self._path_bytes > _MAX_PATHS:
+                raise WireError(ErrorCode.TOO_LARGE, f"the patch touches too many files (at most {MAX_SECTIONS})")
             self._require_inside(place, path)
             file = self._load(place, follow=follow, is_read=is_read)
         except BaseException:

@@ -10,7 +10,8 @@ _UNSAFE = re.compile(
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # zero width, separators, bidirectional controls
     "\ufff9-\ufffb\ufff0-\ufff8"
     "\ud800-\udfff"  # surrogates: undecodable bytes as \xNN
-    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"  # musical controls, tags and variation selectors
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # shorthand and musical controls
+    "\U000e0000-\U000e0fff]"  # tags, variation selectors
 )
 
 
