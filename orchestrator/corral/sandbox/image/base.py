@@ -42,6 +42,8 @@ _LEAN = (
     "path-include=/usr/share/doc/*/copyright",
 )
 
+_SHOWN_LINES = ("I: running apt-get", "I: downloading", "I: extracting", "I: installing", "I: creating")
+
 Progress = Callable[[str], None]
 
 
@@ -210,7 +212,7 @@ def _report_lines(stream: IO[bytes], last: deque[str], on_progress: Progress) ->
     for raw in stream:
         line = visible(raw.strip(), limit=300)
         last.append(line)
-        if line.startswith("I: ") and not line.startswith("I: success"):
+        if line.startswith(_SHOWN_LINES):
             on_progress(line.removeprefix("I: "))
 
 

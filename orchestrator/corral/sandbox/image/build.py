@@ -156,7 +156,7 @@ def _run_build(
         for line in str(answer.get("stream", "")).splitlines():
             if line.strip():
                 last.append(line.strip())
-            if line.startswith("Step "):
+            if line.startswith("Step ") and " : RUN " in line:
                 on_progress(visible(line, limit=200))
 
 
