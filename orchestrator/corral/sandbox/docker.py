@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
-from corral.errors import BoxLost, SandboxError
+from corral.errors import BoxLost, SandboxError, SandboxProtocolError
 from corral.sandbox.base import BoxInfo, Sink
 from corral.sandbox.box import Box, finish
 from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
@@ -224,6 +224,9 @@ class DockerSandbox(BoxOperations):
         limit_s: float | None = None,
     ) -> T:
         return await run_call(self._channel, method, params, kind, sinks=sinks, body=body, limit_s=limit_s)
+
+    def _end_box(self, error: SandboxProtocolError) -> None:
+        self._channel.end(error)
 
     # The end
 

@@ -170,7 +170,7 @@ class Engine:
 
 def remove_container(client: APIClient, container: str) -> None:
     """Kill and remove with its anonymous volumes, and wait until a removal that is under way is done."""
-    from docker.errors import APIError, NotFound
+    from docker.errors import APIError, NotFound  # late: start-up time
 
     try:
         client.remove_container(container, force=True, v=True)
@@ -183,7 +183,7 @@ def remove_container(client: APIClient, container: str) -> None:
 
 
 def remove_volumes(client: APIClient, label: str) -> None:
-    from docker.errors import APIError, NotFound
+    from docker.errors import APIError, NotFound  # late: start-up time
 
     for volume in client.volumes(filters={"label": label})["Volumes"] or ():
         try:
@@ -238,7 +238,7 @@ def _own_socket(raw: Any) -> socket.socket:
 
 def _explain(what: str, error: Exception, address: str) -> SandboxError:
     """An error of docker-py, requests or the system, in our words and with what to do."""
-    from docker.errors import APIError, ImageNotFound, NotFound
+    from docker.errors import APIError, ImageNotFound, NotFound  # late: start-up time
 
     if isinstance(error, NotFound):
         kind = "image" if isinstance(error, ImageNotFound) or "No such image" in str(error) else "object"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from corral.errors import SandboxProtocolError, ToolError
@@ -70,6 +71,17 @@ class BoxOperations:
 
     _call: Caller
 
+    def _end_box(self, error: SandboxProtocolError) -> None:
+        """What a well-formed lie costs the box. Nothing here: a box with a channel ends it."""
+
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
+        try:
+            yield
+        except SandboxProtocolError as error:
+            self._end_box(error)
+            raise
+
     async def exec(
         self,
         argv: list[bytes | str],
@@ -123,10 +135,11 @@ class BoxOperations:
         limit_s = None if params.timeout_s is None else params.timeout_s + EXEC_GRACE_S
         body = None if stdin is None else ("stdin", stdin)
         result = await self._call(Method.EXEC, params, ExecResult, sinks=sinks, body=body, limit_s=limit_s)
-        for capture in (result.stdout, result.stderr):
-            _check_capture(capture, params)
-        if not (0 <= result.exit_code <= 255 and 0 <= result.signal <= 64):
-            raise SandboxProtocolError(f"the box sent exit code {result.exit_code} and signal {result.signal}")
+        with self._judging():
+            for capture in (result.stdout, result.stderr):
+                _check_capture(capture, params)
+            if not (0 <= result.exit_code <= 255 and 0 <= result.signal <= 64):
+                raise SandboxProtocolError(f"the box sent exit code {result.exit_code} and signal {result.signal}")
         return result
 
     async def read_file(
@@ -165,15 +178,17 @@ class BoxOperations:
     async def list_files(self, path: str = "", *, depth: int = 1, limit: int = 1000) -> Listing:
         params = FileList(_name(path), depth=depth, limit=limit)
         listing = await self._call(Method.LIST, params, Listing, limit_s=FILE_LIMIT_S)
-        if len(listing.entries) > limit:
-            raise SandboxProtocolError(f"the box listed {len(listing.entries)} entries where {limit} were asked for")
+        with self._judging():
+            if len(listing.entries) > limit:
+                raise SandboxProtocolError(f"the box listed {len(listing.entries)} entries, {limit} were asked for")
         return listing
 
     async def fetch_file(self, path: str, sink: Sink, *, offset: int = 0, limit: int = -1) -> FetchReply:
         params = FileFetch(_name(path), 0, offset=offset, limit=limit)
         reply = await self._call(Method.FETCH, params, FetchReply, sinks={"stream": sink})
-        if 0 <= limit < reply.sent:
-            raise SandboxProtocolError(f"the box sent {reply.sent} bytes where {limit} were asked for")
+        with self._judging():
+            if 0 <= limit < reply.sent:
+                raise SandboxProtocolError(f"the box sent {reply.sent} bytes, {limit} were asked for")
         return reply
 
     async def store_file(
@@ -195,12 +210,16 @@ class BoxOperations:
                 ready, is_last = lines.take(), scan.done()
                 for line in ready:
                     count += 1
-                    yield parse_value(line, TreeEntry)
+                    with self._judging():
+                        entry = parse_value(line, TreeEntry)
+                    yield entry
                 if is_last:
                     break
                 await lines.wait()
-            if count != (await scan).entries or lines.has_rest:
-                raise SandboxProtocolError(f"the box scanned {(await scan).entries} entries and sent {count}")
+            with self._judging():
+                entries = (await scan).entries
+                if count != entries or lines.has_rest:
+                    raise SandboxProtocolError(f"the box scanned {entries} entries and sent {count}")
         finally:
             scan.cancel()
 
@@ -224,27 +243,24 @@ class _Lines:
         self._buffer = bytearray()
         self._ready: list[bytes] = []
         self._fresh = asyncio.Event()
-        self._taken = asyncio.Event()
+        self._taken: asyncio.Future[None] | None = None
 
     @property
     def has_rest(self) -> bool:
         return bool(self._buffer)
 
-    async def receive_slowly(self) -> None:
-        self._taken.clear()
-        await self._taken.wait()
-
     def receive(self, piece: memoryview) -> asyncio.Future[None] | None:
+        """The sink: consumed when the lines have been taken."""
         self._buffer += piece
-        *lines, rest = self._buffer.split(b"\n")
-        if len(rest) > MAX_SCAN_LINE:
-            raise ToolError("a line of the scan has no end", code=ErrorCode.TOO_LARGE)
-        self._buffer = rest
+        *lines, self._buffer = self._buffer.split(b"\n")
+        if len(self._buffer) > MAX_SCAN_LINE:
+            raise SandboxProtocolError("the box sent a line of a scan without end")
         if not lines:
             return None
         self._ready += map(bytes, lines)
         self._fresh.set()
-        return asyncio.ensure_future(self.receive_slowly())
+        self._taken = asyncio.get_running_loop().create_future()
+        return self._taken
 
     def wake(self) -> None:
         self._fresh.set()
@@ -255,7 +271,8 @@ class _Lines:
 
     def take(self) -> list[bytes]:
         ready, self._ready = self._ready, []
-        self._taken.set()
+        if self._taken is not None and not self._taken.done():
+            self._taken.set_result(None)
         return ready
 
 

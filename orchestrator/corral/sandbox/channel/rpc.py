@@ -185,7 +185,7 @@ class Channel(asyncio.Protocol):
     def _on_response(self, message: dict[str, object], payload: bytes) -> None:
         number = message.get("id")
         # SECURITY: the id is matched by type too: True == 1 in a dict (test_channel_replies).
-        request = self._requests.pop(number, None) if type(number) is int else None
+        request = self._requests.get(number) if type(number) is int else None
         if request is None:
             raise SandboxProtocolError("the box answered a request that is not open")
         if message.keys() == {"jsonrpc", "id", "error"}:
@@ -198,6 +198,7 @@ class Channel(asyncio.Protocol):
                 request.answer.set_result(result)
         else:
             raise SandboxProtocolError("the box sent a message that is neither result nor error")
+        del self._requests[request.id]  # last: who waits for a refused answer is told by the channel's end
 
     def _on_notification(self, message: dict[str, object], payload: bytes) -> None:
         method = message["method"]
@@ -218,12 +219,13 @@ class Channel(asyncio.Protocol):
             stream.grant(credit.bytes)
 
     def _on_close(self, close: StreamClose) -> None:
-        stream = self._inbound.pop(close.stream, None)
+        stream = self._inbound.get(close.stream)
         if stream is None:
             raise SandboxProtocolError(f"the box closed stream {close.stream}, which is not open")
         if close.error and close.error not in ERROR_CODES:
             raise SandboxProtocolError("the box closed a stream with an unknown error code")
         stream.close(close.total, close.error)
+        del self._inbound[close.stream]
 
     # The end
 
