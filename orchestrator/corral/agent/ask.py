@@ -7,8 +7,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from corral.agent.transcript import Transcript
-from corral.llm.wire import digest_request
-from corral.schema.events import ModelAnswered, ModelCalled, ProposedCall, SeenMessage, Tokens
+from corral.errors import ModelError
+from corral.llm.wire import digest_request, digest_shape
+from corral.schema.events import (
+    ErrorFacts,
+    ErrorRaised,
+    ModelAnswered,
+    ModelCalled,
+    ProposedCall,
+    SeenMessage,
+    Tokens,
+)
 from corral.schema.messages import Message, ModelReply, ModelRequest, Role
 from corral.schema.tools import ToolCall, ToolSpec
 from corral.tools.base import Recorder
@@ -38,12 +47,16 @@ class Ask:
     _recorded: int = field(default=0, init=False)
 
     async def __call__(self, transcript: Transcript, status: str, may_call: bool) -> ModelReply:
-        """Raises ModelError."""
+        """Raises ModelError, which is in the record by then."""
         self._step += 1
         request = self._build(transcript, status, may_call)
         request_id = f"r{self._step}"
-        await self.recorder.append_async(self._called(request, request_id), durable=False)
-        reply = await self.client.complete(request)
+        await self.recorder.append_async(self._called(transcript, request, request_id, status), durable=False)
+        try:
+            reply = await self.client.complete(request)
+        except ModelError as error:
+            await self.recorder.append_async(self._failed(error))
+            raise
         reply = reply.model_copy(update={"calls": _unique(reply.calls, self._step)})
         await self.recorder.append_async(self._answered(reply, request_id))
         return reply
@@ -61,20 +74,26 @@ class Ask:
             max_output_tokens=self.max_output_tokens,
         )
 
-    def _called(self, request: ModelRequest, request_id: str) -> ModelCalled:
-        new = request.messages[self._recorded :]
-        self._recorded = len(request.messages)
+    def _called(self, transcript: Transcript, request: ModelRequest, request_id: str, status: str) -> ModelCalled:
+        new = transcript.messages[self._recorded :]
+        self._recorded = len(transcript.messages)
         return ModelCalled(
             step=self._step,
             request_id=request_id,
             model=self.client.name,
             endpoint=self.client.endpoint,
             request_sha256=digest_request(request),
+            shape_sha256=digest_shape(request),
             messages=len(request.messages),
             tools=tuple(spec.name for spec in request.tools),
             added=tuple(_seen(message) for message in new),
+            status=status,
             max_output_tokens=request.max_output_tokens,
         )
+
+    def _failed(self, error: ModelError) -> ErrorRaised:
+        facts = ErrorFacts(kind="environment", code=error.code, message=error.message, suggestion=error.hint or "")
+        return ErrorRaised(error=facts, step=self._step)
 
     def _answered(self, reply: ModelReply, request_id: str) -> ModelAnswered:
         usage = reply.usage

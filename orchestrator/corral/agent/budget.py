@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from corral.agent.stop import StopReason
+from corral.agent.stop import Spent, StopReason
+from corral.errors import ModelError
+from corral.schema.events import Tokens
 from corral.schema.messages import ModelReply
 
 
@@ -40,12 +42,23 @@ class Budget:
 
     def charge(self, reply: ModelReply) -> None:
         """Count one answered model call."""
-        self.input_tokens += reply.usage.input_tokens
-        self.output_tokens += reply.usage.output_tokens
-        if reply.cost_usd is None:
+        self._charge(reply.usage.input_tokens, reply.usage.output_tokens, reply.cost_usd)
+
+    def charge_failure(self, error: ModelError) -> None:
+        """Count one model call that failed: providers bill useless answers too."""
+        if any(error.tokens) or error.cost_usd:
+            self._charge(*error.tokens, error.cost_usd)
+        else:
+            self.steps += 1
+
+    def _charge(self, input_tokens: int, output_tokens: int, cost_usd: float | None) -> None:
+        self.steps += 1
+        self.input_tokens += input_tokens
+        self.output_tokens += output_tokens
+        if cost_usd is None:
             self.unpriced_calls += 1
         else:
-            self.cost_usd += reply.cost_usd
+            self.cost_usd += cost_usd
 
     def note_call(self, *, failed: bool) -> None:
         """Count one tool call: failures in a row, reset by any success."""
@@ -65,6 +78,14 @@ class Budget:
         if self.steps >= limits.steps:
             return StopReason.STEP_LIMIT
         return None
+
+    def spent(self) -> Spent:
+        """The account, for the run's end. The cost is None when a model without a known price was asked."""
+        return Spent(
+            steps=self.steps,
+            tokens=Tokens(input=self.input_tokens, output=self.output_tokens),
+            cost_usd=None if self.unpriced_calls else self.cost_usd,
+        )
 
     @property
     def tokens(self) -> int:

@@ -1,13 +1,16 @@
-"""What happens to a call that has been made before: a note, a cached answer, a refusal, a last answer, the end."""
+"""What happens to a call that has been made before: a note, a cached answer, a refusal, a last answer without tools."""
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass, field
 
 from corral.agent.repetition import Repetition, Rung, signature
 from corral.schema.events import GuardTripped
-from corral.schema.tools import SideEffect, ToolCall, ToolResult, ToolStatus
+from corral.schema.tools import ArgumentRole, SideEffect, ToolCall, ToolResult, ToolSpec, ToolStatus
+from corral.tools.arguments import normalise
 from corral.tools.base import Recorder
+from corral.tools.builtin.session import FINISH
 from corral.tools.registry import ToolRegistry
 from corral.tools.result import failed
 
@@ -24,57 +27,65 @@ class Ladder:
 
     registry: ToolRegistry
     recorder: Recorder
-    is_stuck: bool = False
     wants_last_answer: bool = False
     _repetition: Repetition = field(default_factory=Repetition)
     _answers: dict[str, ToolResult] = field(default_factory=dict)
 
     async def refuse(self, call: ToolCall, *, step: int) -> ToolResult | None:
         """The answer in place of running the call, or None: it may run."""
-        call = self._fold(call)
-        rung = Rung.FINE if call.name == "finish" else self._repetition.rung(call)
-        if rung is Rung.FINE:
+        call, spec = self._fold(call)
+        rung = self._repetition.rung(call)
+        if rung is Rung.FINE or call.name == FINISH:
             return None
-        key = signature(call)
         if rung is Rung.NOTE:
-            cached = self._answers.get(key) if self._is_read_only(call) else None
-            if cached is not None:
-                self._repetition.note_refused(call)
-                await self._trip(call, "answer_cached", step)
-                return with_note(cached, _NOTE)
-            return None
+            # Kept only while nothing ran that could have made it old; else the call runs, and may show news.
+            cached = self._answers.get(signature(call)) if _is_read_only(spec) else None
+            if cached is None:
+                return None
+            self._repetition.note_refused(call)
+            await self._trip(call, "answer_cached", step)
+            return with_note(cached, _NOTE)
+        count = self._repetition.times(call) + 1
         self._repetition.note_refused(call)
-        self.is_stuck = rung is Rung.STUCK
         self.wants_last_answer = rung is Rung.LAST_ANSWER
         await self._trip(call, rung.name.lower(), step)
-        message = _REFUSED.format(count=int(rung))
+        message = _REFUSED.format(count=count)
         return failed("repeated_call", message, status=ToolStatus.NOT_EXECUTED, kind="parameter", hint=_STRATEGY)
 
     def note(self, call: ToolCall, result: ToolResult) -> ToolResult:
         """Remember what a call gave; a third same result is told so."""
-        call = self._fold(call)
-        third = call.name != "finish" and self._repetition.rung(call) is Rung.NOTE
-        self._repetition.note(call, result, self._side_effect(call))
-        if self._is_read_only(call):
+        call, spec = self._fold(call)
+        self._repetition.note(call, result, spec)
+        if _is_read_only(spec):
             self._answers[signature(call)] = result
         else:
             self._answers.clear()  # what was read before a write may be old
-        return with_note(result, _NOTE) if third else result
+        again = call.name != FINISH and self._repetition.times(call) >= Rung.NOTE
+        return with_note(result, _NOTE) if again else result
 
-    def _fold(self, call: ToolCall) -> ToolCall:
+    def _fold(self, call: ToolCall) -> tuple[ToolCall, ToolSpec | None]:
+        """The call under its tool's own name, its arguments as they would run, without those that are the default."""
         tool = self.registry.find(call.name)
-        return call.model_copy(update={"name": tool.spec.name}) if tool else call
-
-    def _side_effect(self, call: ToolCall) -> SideEffect:
-        tool = self.registry.find(call.name)
-        return tool.spec.side_effect if tool else SideEffect.READ_ONLY
-
-    def _is_read_only(self, call: ToolCall) -> bool:
-        return self._side_effect(call) is SideEffect.READ_ONLY
+        if tool is None:
+            return call, None
+        spec = tool.spec
+        properties = spec.parameters.get("properties", {})
+        arguments = normalise(spec.parameters, call.arguments)
+        for name, value in list(arguments.items()):
+            schema = properties.get(name, {})
+            if "default" in schema and schema["default"] == value:
+                del arguments[name]
+            elif spec.roles.get(name) is ArgumentRole.PATH and isinstance(value, str) and value:
+                arguments[name] = posixpath.normpath(value)
+        return call.model_copy(update={"name": spec.name, "arguments": arguments}), spec
 
     async def _trip(self, call: ToolCall, action: str, step: int) -> None:
         event = GuardTripped(guard="repetition", action=action, call_id=call.id, step=step, reason=call.name)
         await self.recorder.append_async(event, durable=False)
+
+
+def _is_read_only(spec: ToolSpec | None) -> bool:
+    return spec is None or spec.side_effect is SideEffect.READ_ONLY
 
 
 def with_note(result: ToolResult, note: str) -> ToolResult:

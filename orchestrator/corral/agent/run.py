@@ -12,13 +12,13 @@ import platform
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Protocol
 
-from corral.agent.stop import EXIT_CODES, StopReason, is_complete
-from corral.errors import BoxLost, CorralError, ModelError, SandboxError
+from corral.agent.stop import EXIT_CODES, Spent, StopReason, is_complete
+from corral.errors import BoxLost, CorralError, ModelError, SandboxError, SandboxProtocolError
 from corral.record import find_actor
 from corral.sandbox.base import BoxInfo, Sandbox
 from corral.schema.events import (
@@ -33,7 +33,6 @@ from corral.schema.events import (
     RunStarted,
     Source,
 )
-from corral.schema.events import Tokens as TokensUsed
 from corral.schema.patch import Patch
 from corral.schema.path import show_path
 from corral.schema.visible import visible
@@ -49,6 +48,8 @@ class RunRecord(Protocol):
 
     async def append_async(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event: ...
 
+    def claim(self, payload: Payload) -> Event | None: ...
+
 
 Export = Callable[[Sandbox], Awaitable[Patch | None]]
 """Reads the changes of a box whose untrusted processes are gone; writes the patch file; None when nothing changed."""
@@ -56,14 +57,20 @@ Export = Callable[[Sandbox], Awaitable[Patch | None]]
 
 @dataclass(frozen=True)
 class Ending:
-    """How a body ended: what run() adds the patch to."""
+    """How a body ended: what a run adds the patch to."""
 
     reason: StopReason
     exit_code: int | None = None  # of the command, for exec; None: the stop reason's
     summary: str = ""
-    steps: int = 0
-    tokens: TokensUsed = field(default_factory=TokensUsed)
-    cost_usd: float | None = None
+    spent: Spent = field(default_factory=Spent)
+
+    @property
+    def steps(self) -> int:
+        return self.spent.steps
+
+    @property
+    def cost_usd(self) -> float | None:
+        return self.spent.cost_usd
 
 
 Body = Callable[[Sandbox], Awaitable[Ending]]
@@ -85,6 +92,28 @@ class Outcome:
 
 
 @dataclass
+class _Progress:
+    """What is known of a run on its way to its end."""
+
+    spent: Callable[[], Spent]
+    ending: Ending | None = None
+    box: BoxInfo | None = None
+    patch: Patch | None = None
+    error: CorralError | None = None
+
+    def cancel(self, summary: str) -> None:
+        self.ending = Ending(StopReason.CANCELLED, summary=summary, spent=self.spent())
+        # The cancellation is handled by this: what follows may await again, and a second one counts.
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
+
+    def fail(self, error: CorralError) -> None:
+        """The first failure is the one to tell."""
+        self.error = self.error or error
+        self.ending = Ending(_reason(self.error), summary=self.error.message, spent=self.spent())
+
+
+@dataclass
 class Run:
     """The parts of one run; `execute` uses them once."""
 
@@ -94,56 +123,71 @@ class Run:
     started: RunStarted
     on_box: Callable[[BoxInfo], None] = lambda box: None
 
-    async def execute(self, body: Body) -> Outcome:
+    async def execute(self, body: Body, *, spent: Callable[[], Spent] = Spent) -> Outcome:
         """Run `body` in the box. Its failure, or the box's, is part of the outcome; only a record that cannot be
-        written raises. Cancelling ends the body, not the export: that takes a second cancel.
+        written raises. A cancel ends what is going on, the body or the export, never the clean-up; it is part of the
+        outcome too. `spent` tells what the body had used when something else than itself ends it.
         """
         begun = time.monotonic()
         self.record.append(self.started)
-        error: CorralError | None = None
-        patch: Patch | None = None
-        box: BoxInfo | None = None
-        async with AsyncExitStack() as stack:
-            try:
-                await stack.enter_async_context(self.sandbox)
-                box = self.sandbox.info
-                self.on_box(box)
-                ending = await body(self.sandbox)
-            except asyncio.CancelledError:
-                ending = Ending(StopReason.CANCELLED, summary="cancelled by the user")
-                _uncancel()
-            except CorralError as failure:
-                error = failure
-                ending = Ending(_reason(failure), summary=failure.message)
-            if box is not None:
-                try:
-                    patch = await self._export(ending)
-                except CorralError as failure:
-                    error = error or failure
-                    ending = Ending(StopReason.ERROR, summary=failure.message)
-        if error is not None:
-            self._note(error)
-        outcome = Outcome(ending, box, patch, error, time.monotonic() - begun)
+        progress = _Progress(spent)
+        try:
+            async with AsyncExitStack() as stack:
+                await self._run_body(body, stack, progress)
+                if progress.box is not None:
+                    await self._export(progress)
+        except asyncio.CancelledError:
+            # While the box was going away: it is gone, and nothing else was lost.
+            progress.cancel("cancelled by the user")
+        except CorralError as failure:
+            progress.fail(failure)
+        if progress.error is not None:
+            self._note(progress.error)
+        assert progress.ending is not None
+        outcome = Outcome(progress.ending, progress.box, progress.patch, progress.error, time.monotonic() - begun)
         self._finish(outcome)
         return outcome
 
-    async def _export(self, ending: Ending) -> Patch | None:
-        # SECURITY: nothing untrusted runs while its files are read; test_export_reads_a_workspace_at_rest
-        with suppress(BoxLost):  # a box that is gone is as quiet as it gets
-            await self.sandbox.kill_all()
-        patch = await self.export(self.sandbox)
-        if patch is not None:
-            self.record.append(_patch_event(patch, complete=is_complete(ending.reason)))
-        return patch
+    async def _run_body(self, body: Body, stack: AsyncExitStack, progress: _Progress) -> None:
+        try:
+            await stack.enter_async_context(self.sandbox)
+            progress.box = self.sandbox.info
+            self.on_box(progress.box)
+            progress.ending = await body(self.sandbox)
+        except asyncio.CancelledError:
+            progress.cancel("cancelled by the user")
+        except CorralError as failure:
+            progress.fail(failure)
+        except Exception as fault:
+            # Around a whole session: what it changed is kept and told, whatever went wrong.
+            progress.fail(_wrap(fault))
+
+    async def _export(self, progress: _Progress) -> None:
+        try:
+            # SECURITY: nothing untrusted runs while its files are read; test_export_reads_a_workspace_at_rest
+            try:
+                await self.sandbox.kill_all()
+            except (BoxLost, SandboxProtocolError):
+                await self.sandbox.dispose()  # cannot be asked any more: gone is as quiet as it gets
+            progress.patch = await self.export(self.sandbox)
+            if progress.patch is not None:
+                assert progress.ending is not None
+                record_patch(self.record, progress.patch, complete=is_complete(progress.ending.reason))
+        except asyncio.CancelledError:
+            progress.cancel("cancelled while the changes were read")
+        except CorralError as failure:
+            progress.fail(failure)
 
     def _note(self, error: CorralError) -> None:
+        if isinstance(error, ModelError):
+            return  # noted with the request that failed
         facts = ErrorFacts(
             kind="environment" if isinstance(error, SandboxError) else "unknown",
             code=error.code,
             message=error.message,
             suggestion=error.hint or "",
         )
-        self.record.append(ErrorRaised(error=facts), durable=False)
+        self.record.append(ErrorRaised(error=facts, fatal=True), durable=False)
 
     def _finish(self, outcome: Outcome) -> None:
         ending, patch = outcome.ending, outcome.patch
@@ -153,9 +197,9 @@ class Run:
                 exit_code=outcome.exit_code,
                 summary=ending.summary,
                 complete=is_complete(ending.reason),
-                steps=ending.steps,
-                tokens=ending.tokens,
-                cost_usd=ending.cost_usd,
+                steps=ending.spent.steps,
+                tokens=ending.spent.tokens,
+                cost_usd=ending.spent.cost_usd,
                 duration_s=round(outcome.duration_s, 3),
                 changed_files=len(patch.files) if patch else 0,
                 patch=patch.sha256 if patch else "",
@@ -188,10 +232,17 @@ def _reason(error: CorralError) -> StopReason:
     return StopReason.MODEL_UNAVAILABLE if isinstance(error, ModelError) else StopReason.ERROR
 
 
-def _uncancel() -> None:
-    # The cancellation is handled here: what follows may await again, and a second one counts.
-    if (task := asyncio.current_task()) is not None:
-        task.uncancel()
+def _wrap(fault: Exception) -> CorralError:
+    error = CorralError(
+        f"a fault in corral: {type(fault).__name__}: {fault}", hint="this is a bug: report it", code="internal"
+    )
+    error.__cause__ = fault
+    return error
+
+
+def record_patch(record: RunRecord, patch: Patch, *, complete: bool) -> None:
+    """Say in the record that these changes were exported."""
+    record.append(_patch_event(patch, complete=complete))
 
 
 def _patch_event(patch: Patch, *, complete: bool) -> PatchMade:

@@ -11,13 +11,13 @@ from corral.agent.completion import Completion
 from corral.agent.ladder import Ladder
 from corral.agent.loop import Loop
 from corral.agent.run import Ending, RunRecord
-from corral.agent.stop import StopReason
+from corral.agent.stop import Spent, StopReason
 from corral.agent.transcript import Transcript
 from corral.context.prompt import Frames, build_system_prompt
 from corral.sandbox.base import Sandbox
 from corral.schema.events import PlanCreated
 from corral.schema.policy import Approver, Decider, Mode
-from corral.schema.tools import ToolResult
+from corral.schema.tools import Permission, ToolResult
 from corral.tools.base import ToolTimeouts
 from corral.tools.builtin import build_tools
 from corral.tools.executor import ToolExecutor
@@ -42,19 +42,27 @@ class AgentSession:
     mode: Mode = Mode.BUILD
     until: str | None = None
     approver: Approver | None = None
+    permission: Permission = Permission.USER
     timeouts: ToolTimeouts = field(default_factory=ToolTimeouts)
+    _budget: Budget | None = field(default=None, init=False)
+
+    def spent(self) -> Spent:
+        """What it has used so far."""
+        return self._budget.spent() if self._budget else Spent()
 
     async def __call__(self, sandbox: Sandbox) -> Ending:
         """Raises ModelError, SandboxError, RecordError."""
         registry = ToolRegistry(build_tools(lambda: self.current_diff(sandbox), timeouts=self.timeouts))
-        tools = registry.select(mode=self.mode)
+        tools = registry.select(permission=self.permission, mode=self.mode)
+        self._budget = Budget(self._limits())
         loop = Loop(
             transcript=self._begin(),
-            budget=Budget(self._limits()),
+            budget=self._budget,
             ask=Ask(self.client, tools.specs, self.record),
             execute=self._executor(tools, sandbox).execute,
             verify=self._completion(sandbox),
             ladder=Ladder(tools, self.record),
+            recorder=self.record,
         )
         ending = await loop.run()
         if self.mode is Mode.PLAN and ending.reason is StopReason.FINISHED:

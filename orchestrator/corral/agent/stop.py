@@ -1,8 +1,11 @@
-"""Why a run ended, and what the process then exits with. Names and numbers are SPEC's."""
+"""Why a run ended, what it had used by then, and what the process exits with. Names and numbers are SPEC's."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from corral.schema.events import Tokens
 
 
 class StopReason(StrEnum):
@@ -21,6 +24,15 @@ class StopReason(StrEnum):
     MODEL_UNAVAILABLE = "model_unavailable"
     BOX_LOST = "box_lost"
     ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run has used, however it ended."""
+
+    steps: int = 0
+    tokens: Tokens = field(default_factory=Tokens)
+    cost_usd: float | None = None  # None: not known, or no model was asked
 
 
 EXIT_CODES: dict[StopReason, int] = {

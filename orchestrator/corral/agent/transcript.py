@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from corral.schema.messages import Message, ModelReply, Role
@@ -29,17 +28,12 @@ class Transcript:
     def add_result(self, call: ToolCall, result: ToolResult) -> None:
         self.messages.append(Message(role=Role.TOOL, content=render_result(result), call_id=call.id))
 
-    def skip(self, calls: Iterable[ToolCall], reason: str) -> None:
-        """Answer calls that were not run: providers refuse a history in which one stays open."""
-        for call in calls:
-            result = failed(
-                "skipped",
-                reason,
-                status=ToolStatus.NOT_EXECUTED,
-                kind="parameter",
-                hint="call it again if it is needed",
-            )
-            self.add_result(call, result)
-
     def nudge(self, text: str) -> None:
         self.messages.append(Message(role=Role.USER, content=text))
+
+
+def skipped(reason: str) -> ToolResult:
+    """The answer to a call that was not run: providers refuse a history in which one stays open."""
+    return failed(
+        "skipped", reason, status=ToolStatus.NOT_EXECUTED, kind="parameter", hint="call it again if it is needed"
+    )

@@ -8,26 +8,36 @@ from corral.record import RecordLog
 from corral.schema.events import Event, Payload, Source
 
 Watch = Callable[[Event], None]
-"""Called after an event is in the record. Must not block, and its failures are its own."""
+"""Called after an event is in the record, on the event loop. Must not block."""
 
 
 class WatchedRecord:
-    """A RecordLog as the run uses it, with a watcher."""
+    """A RecordLog as the run uses it, with a watcher. One that fails is not called again and does not end the run:
+    `watch_error` keeps why."""
 
     def __init__(self, log: RecordLog, watch: Watch) -> None:
         self._log = log
-        self._watch = watch
+        self._watch: Watch | None = watch
+        self.watch_error: Exception | None = None
 
     @property
     def dropped(self) -> int:
         return self._log.dropped
 
     def append(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event:
-        event = self._log.append(payload, source=source, durable=durable)
-        self._watch(event)
-        return event
+        return self._tell(self._log.append(payload, source=source, durable=durable))
 
     async def append_async(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event:
-        event = await self._log.append_async(payload, source=source, durable=durable)
-        self._watch(event)
+        return self._tell(await self._log.append_async(payload, source=source, durable=durable))
+
+    def claim(self, payload: Payload) -> Event | None:
+        event = self._log.claim(payload)
+        return event if event is None else self._tell(event)
+
+    def _tell(self, event: Event) -> Event:
+        if self._watch is not None:
+            try:
+                self._watch(event)
+            except Exception as error:
+                self._watch, self.watch_error = None, error
         return event

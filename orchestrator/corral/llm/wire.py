@@ -11,6 +11,7 @@ from typing import Any
 from corral.schema.messages import Message, ModelRequest, Role
 from corral.schema.text import clean
 from corral.schema.tools import ToolCall, ToolSpec
+from corral.schema.volatile import strip_volatile
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 64
@@ -32,9 +33,17 @@ def encode_tools(tools: tuple[ToolSpec, ...]) -> list[dict[str, Any]]:
 
 def digest_request(request: ModelRequest) -> str:
     """SHA-256 of all that the model sees: messages and tools, in the form they are sent."""
+    return hashlib.sha256(_spell(request).encode()).hexdigest()
+
+
+def digest_shape(request: ModelRequest) -> str:
+    """The same without times, sizes and temporary names: equal for the requests of two runs that go the same way."""
+    return hashlib.sha256(strip_volatile(_spell(request)).encode()).hexdigest()
+
+
+def _spell(request: ModelRequest) -> str:
     seen = {"messages": encode_messages(request.messages), "tools": encode_tools(request.tools)}
-    text = json.dumps(seen, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json.dumps(seen, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
 
 
 def estimate_tokens(request: ModelRequest) -> int:

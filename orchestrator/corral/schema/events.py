@@ -201,11 +201,15 @@ class ModelCalled(Payload):
     """Host and port; never a key."""
     purpose: Name = "step"
     request_sha256: Digest
+    shape_sha256: Digest = ""
+    """The same without times, sizes and temporary names: what a replay holds its own requests against."""
     messages: int
     """How many messages the request had."""
     tools: Lines = ()
     added: Annotated[tuple[SeenMessage, ...], BeforeValidator(capped(1000))] = ()
     """Messages that were in no earlier request."""
+    status: Line = ""
+    """Step and budgets as told to the model, at the end of the last message of this request only."""
     max_output_tokens: int | None = None
     temperature: float | None = None
     estimated_tokens: int | None = None
