@@ -139,7 +139,7 @@ def _make_from_packages(
     ) as process:
         assert process.stdin and process.stdout and process.stderr
         sources, output, errors = process.stdin, process.stdout, process.stderr
-        last: deque[str] = deque(maxlen=8)
+        last: deque[str] = deque(maxlen=40)
         reader = threading.Thread(target=_report_lines, args=(errors, last, on_progress), daemon=True)
         reader.start()
         try:
@@ -154,7 +154,9 @@ def _make_from_packages(
     if status != 0:
         if image_id:
             engine.api.remove_image(image_id)
-        raise ImageError(f"mmdebstrap ended with {status}: {last[-1] if last else ''}", hint=_privilege_hint())
+        # Its first complaint is the cause; the rest follows from that.
+        cause = next((line for line in last if line.startswith("E: ")), last[-1] if last else "")
+        raise ImageError(f"mmdebstrap ended with {status}: {cause}", hint=_privilege_hint())
     if not image_id.startswith("sha256:"):
         raise ImageError(f"the engine did not take the base: {answer.strip()[-300:]!r}")
     repository, tag = parse_repository_tag(name)
