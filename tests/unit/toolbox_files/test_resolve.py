@@ -48,7 +48,7 @@ def test_lexical_escapes_are_refused(box: Any, path: str) -> None:
         ("../outside", "secret"),
         ("{root}/../outside", "secret"),
         ("d/../../outside", "secret"),
-        ("/proc/self/root/etc", "passwd"),
+        ("/proc/self/fd", "0"),
         ("{root}/chain", "secret"),
         ("/proc/self/cwd", "x"),
     ],

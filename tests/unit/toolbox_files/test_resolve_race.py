@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,16 +19,40 @@ from corral_protocol.error import WireError
 ROUNDS_S = 0.6
 
 
+SWAPPER = """
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+pairs = [(sys.argv[at].encode(), sys.argv[at + 1].encode()) for at in range(1, len(sys.argv), 2)]
+print("on", flush=True)
+while True:
+    for one, other in pairs:
+        libc.renameat2(-100, one, -100, other, 2)  # RENAME_EXCHANGE: both names always exist
+"""
+
+
 @contextmanager
-def swapping(*steps: Any) -> Iterator[None]:
-    """Run the steps over and over in another thread."""
+def swapping(one: bytes, other: bytes) -> Iterator[None]:
+    """Exchange two names over and over, from another process: our own interpreter lock slows nothing down."""
+    command = [sys.executable, "-I", "-S", "-c", SWAPPER, os.fsdecode(one), os.fsdecode(other)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@contextmanager
+def wandering(one: bytes, other: bytes) -> Iterator[None]:
+    """Move a directory to and fro between two names, in a thread."""
     stop = threading.Event()
 
     def run() -> None:
         while not stop.is_set():
-            for step in steps:
+            for source, target in ((one, other), (other, one)):
                 try:
-                    step()
+                    os.rename(source, target)
                 except OSError:
                     pass
 
@@ -74,13 +100,8 @@ def check_outside(outside: Path) -> None:
 def test_a_directory_swapped_for_a_link(box: Any, outside: Path) -> None:
     box.put("d/f", b"inside\n")
     box.link("evil", outside)
-    there, aside, evil = box.path("d"), box.path("aside"), box.path("evil")
-    with swapping(
-        lambda: os.rename(there, aside),
-        lambda: os.rename(evil, there),
-        lambda: os.rename(there, evil),
-        lambda: os.rename(aside, there),
-    ):
+    there, evil = box.path("d"), box.path("evil")
+    with swapping(there, evil):
         seen = attack(box)
     check_outside(outside)
     assert not any("secret" in text for text in seen)
@@ -90,13 +111,8 @@ def test_a_directory_swapped_for_a_link(box: Any, outside: Path) -> None:
 def test_a_file_swapped_for_a_link(box: Any, outside: Path) -> None:
     box.put("d/f", b"inside\n")
     box.link("d/evil", outside / "f")
-    there, evil, aside = box.path("d/f"), box.path("d/evil"), box.path("d/aside")
-    with swapping(
-        lambda: os.rename(there, aside),
-        lambda: os.rename(evil, there),
-        lambda: os.rename(there, evil),
-        lambda: os.rename(aside, there),
-    ):
+    there, evil = box.path("d/f"), box.path("d/evil")
+    with swapping(there, evil):
         seen = attack(box)
     check_outside(outside)
     assert not any("secret" in text for text in seen)
@@ -110,7 +126,7 @@ def test_a_directory_moved_away_under_a_dotdot(box: Any, outside: Path) -> None:
     box.link("d/deep/x/climb2", "../../f")
     low, high = box.path("d/deep"), box.path("deep")
     seen: set[str] = set()
-    with swapping(lambda: os.rename(low, high), lambda: os.rename(high, low)):
+    with wandering(low, high):
         end = time.monotonic() + ROUNDS_S
         while time.monotonic() < end:
             for path in ("d/deep/x/climb", "d/deep/x/climb2", "deep/x/climb"):
@@ -123,22 +139,18 @@ def test_a_directory_moved_away_under_a_dotdot(box: Any, outside: Path) -> None:
 
 def test_recursive_delete_does_not_follow_a_swap(box: Any, outside: Path) -> None:
     box.link("evil", outside)
-    there, evil, aside = box.path("d/sub"), box.path("evil"), box.path("aside")
+    there, evil = box.path("d/sub"), box.path("evil")
     end = time.monotonic() + ROUNDS_S
-    with swapping(
-        lambda: os.rename(there, aside),
-        lambda: os.rename(evil, there),
-        lambda: os.rename(there, evil),
-        lambda: os.rename(aside, there),
-    ):
+    with swapping(there, evil):
         while time.monotonic() < end:
             try:
-                os.makedirs(box.path("d/sub"), exist_ok=True)
+                os.makedirs(there, exist_ok=True)
                 box.call("file.delete", path="d", recursive=True)
             except (WireError, OSError):
                 pass
             try:
-                if not os.path.lexists(there):
+                if not os.path.islink(evil) and not os.path.lexists(there):
+                    os.rmdir(evil)
                     os.symlink(outside, evil)
             except OSError:
                 pass
@@ -148,14 +160,9 @@ def test_recursive_delete_does_not_follow_a_swap(box: Any, outside: Path) -> Non
 def test_patch_under_attack_writes_only_inside(box: Any, outside: Path) -> None:
     box.put("d/f", b"inside\n")
     box.link("evil", outside)
-    there, aside, evil = box.path("d"), box.path("aside"), box.path("evil")
+    there, evil = box.path("d"), box.path("evil")
     end = time.monotonic() + ROUNDS_S
-    with swapping(
-        lambda: os.rename(there, aside),
-        lambda: os.rename(evil, there),
-        lambda: os.rename(there, evil),
-        lambda: os.rename(aside, there),
-    ):
+    with swapping(there, evil):
         number = 0
         while time.monotonic() < end:
             number += 1
@@ -169,3 +176,21 @@ def test_patch_under_attack_writes_only_inside(box: Any, outside: Path) -> None:
                 except WireError:
                     pass
     check_outside(outside)
+
+
+def test_a_link_that_comes_between_look_and_step(box: Any, outside: Path) -> None:
+    from corral_toolbox.files.resolve import _Walk
+
+    box.put("d/f", b"inside\n")
+    walk = _Walk(box.env, b"d/f")
+    for part in box.root.split(b"/")[1:]:
+        walk._go_down_above(part)
+    found = walk._look(b"d")
+    os.rename(box.path("d"), box.path("aside"))
+    box.link("d", outside)
+    try:
+        assert found is not None
+        with pytest.raises(NotADirectoryError):
+            walk._go_down(b"d", found)
+    finally:
+        walk.close()

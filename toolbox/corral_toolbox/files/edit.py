@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 from corral_protocol.error import ErrorCode, WireError
 from corral_toolbox.files.atomic import check_target, replace_file
@@ -20,11 +19,11 @@ _MAX_SPLICES = 500_000
 _RE_READ = "read the file again and copy the text exactly, without the line numbers"
 
 
-@dataclass(frozen=True, slots=True)
 class _Step:
-    old: bytes
-    new: bytes
-    replace_all: bool
+    def __init__(self, old: bytes, new: bytes, *, replace_all: bool) -> None:
+        self.old = old
+        self.new = new
+        self.replace_all = replace_all
 
 
 class _Miss(Exception):
@@ -77,7 +76,7 @@ def _take_steps(params: Params) -> list[_Step]:
                 ErrorCode.NO_CHANGE, f"edit {index}: no change, old and new text are the same", {"edit": index}
             )
         try:
-            steps.append(_Step(old.encode(), new.encode(), take_bool(edit, "replace_all", default=False)))
+            steps.append(_Step(old.encode(), new.encode(), replace_all=take_bool(edit, "replace_all", default=False)))
         except UnicodeEncodeError:
             raise invalid(f"edit {index}: half of a surrogate pair is not text", edit=index) from None
     return steps

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 
 from corral_protocol.error import ErrorCode
 from corral_protocol.name import encode_name
@@ -17,12 +16,14 @@ MAX_EDIT_BYTES = 32 << 20
 """Files are changed in memory, at a few times their size."""
 
 
-@dataclass(frozen=True, slots=True)
 class Loaded:
     """A file's bytes together with what the kernel said about them when they were read."""
 
-    raw: bytes
-    stat: os.stat_result
+    __slots__ = ("raw", "stat")
+
+    def __init__(self, raw: bytes, found: os.stat_result) -> None:
+        self.raw = raw
+        self.stat = found
 
 
 def load_file(place: Place, max_bytes: int = MAX_EDIT_BYTES) -> Loaded:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from types import TracebackType
 
 from corral_protocol.error import ErrorCode, WireError
@@ -22,13 +21,15 @@ _PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
 class FileEnv:
     """Where the file operations may go."""
 
-    workspace: bytes
-    roots: list[tuple[bytes, bool]]
-    """(absolute path without trailing slash, whether it may be written). Only what lies below is reachable."""
+    __slots__ = ("roots", "workspace")
+
+    def __init__(self, workspace: bytes, roots: list[tuple[bytes, bool]]) -> None:
+        self.workspace = workspace
+        self.roots = roots
+        """(absolute path without trailing slash, whether it may be written). Only what lies below is reachable."""
 
 
 class Place:

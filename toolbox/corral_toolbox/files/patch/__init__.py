@@ -16,6 +16,8 @@ from corral_toolbox.files.resolve import FileEnv
 from corral_toolbox.files.text.diff import MAX_DIFF_BYTES
 from corral_toolbox.files.text.visible import show_path
 
+__all__ = ["parse_patch", "patch_files"]
+
 _MAX_NOTICES = 100
 _MAX_DIFFS = 200 << 10  # of all files together: a reply is one frame of at most 1 MiB
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from corral_protocol.error import ErrorCode
 from corral_toolbox.files.patch.lines import FileLines, Tolerance
 from corral_toolbox.files.patch.model import KEEP, PUT, Chunk
@@ -12,15 +10,17 @@ from corral_toolbox.files.text.visible import cut, show_bytes
 _MAX_BASES = 200
 
 
-@dataclass(frozen=True, slots=True)
 class Hit:
     """Where a chunk's old lines stand."""
 
-    start: int
-    tolerance: Tolerance
-    lines: list[tuple[int, bytes]]
-    """The chunk's lines as they are used."""
-    notices: tuple[str, ...] = ()
+    def __init__(
+        self, start: int, tolerance: Tolerance, lines: list[tuple[int, bytes]], notices: tuple[str, ...] = ()
+    ) -> None:
+        self.start = start
+        self.tolerance = tolerance
+        self.lines = lines
+        """The chunk's lines as they are used."""
+        self.notices = notices
 
     @property
     def count(self) -> int:

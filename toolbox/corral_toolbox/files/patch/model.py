@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from corral_protocol.error import ErrorCode, WireError
@@ -16,23 +15,26 @@ class Action(StrEnum):
     DELETE = "delete"
 
 
-@dataclass(slots=True)
+KEEP, DROP, PUT = 0x20, 0x2D, 0x2B  # space, minus, plus
+
+
 class Chunk:
     """Lines that are there and what they become. Lines carry no line end."""
 
-    at_line: int
-    """Line of the patch where it begins, for messages."""
-    lines: list[tuple[int, bytes]] = field(default_factory=list)
-    """(tag, text): tag is one of KEEP, DROP, PUT."""
-    anchors: list[bytes] = field(default_factory=list)
-    """Lines to seek to first (V4A)."""
-    start: int | None = None
-    """0-based line where the old lines should begin (unified diff)."""
-    at_end: bool = False
-    """The old lines are the last ones of the file."""
-    old_unterminated: bool = False
-    """The last old line has no line end (`\\ No newline at end of file`)."""
-    new_unterminated: bool = False
+    def __init__(self, at_line: int) -> None:
+        self.at_line = at_line
+        """Line of the patch where it begins, for messages."""
+        self.lines: list[tuple[int, bytes]] = []
+        """(tag, text): tag is one of KEEP, DROP, PUT."""
+        self.anchors: list[bytes] = []
+        """Lines to seek to first (V4A)."""
+        self.start: int | None = None
+        """0-based line where the old lines should begin (unified diff)."""
+        self.at_end = False
+        """The old lines are the last ones of the file."""
+        self.old_unterminated = False
+        """The last old line has no line end (`\\ No newline at end of file`)."""
+        self.new_unterminated = False
 
     @property
     def old(self) -> list[bytes]:
@@ -40,32 +42,39 @@ class Chunk:
         return [text for tag, text in self.lines if tag != PUT]
 
 
-KEEP, DROP, PUT = 0x20, 0x2D, 0x2B  # space, minus, plus
-
-
-@dataclass(slots=True)
 class Section:
     """What a patch does to one file."""
 
-    action: Action
-    path: bytes
-    at_line: int
-    move_to: bytes | None = None
-    chunks: list[Chunk] = field(default_factory=list)
-    content: bytes | None = None
-    """For ADD: the whole file."""
-    is_executable: bool | None = None
-    """None: leave the mode alone."""
-    checks_content: bool = False
-    """For DELETE: the chunks must be the whole file."""
+    def __init__(
+        self,
+        action: Action,
+        path: bytes,
+        at_line: int,
+        *,
+        move_to: bytes | None = None,
+        content: bytes | None = None,
+        is_executable: bool | None = None,
+        checks_content: bool = False,
+    ) -> None:
+        self.action = action
+        self.path = path
+        self.at_line = at_line
+        self.move_to = move_to
+        self.chunks: list[Chunk] = []
+        self.content = content
+        """For ADD: the whole file."""
+        self.is_executable = is_executable
+        """None: leave the mode alone."""
+        self.checks_content = checks_content
+        """For DELETE: the chunks must be the whole file."""
 
 
-@dataclass(slots=True)
 class ParsedPatch:
     """All sections, and what had to be tolerated to read them."""
 
-    sections: list[Section]
-    notices: list[str] = field(default_factory=list)
+    def __init__(self, sections: list[Section], notices: list[str]) -> None:
+        self.sections = sections
+        self.notices = notices
 
 
 def refuse_patch(line: int, message: str, hint: str = "", code: ErrorCode = ErrorCode.PATCH_INVALID) -> WireError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import unicodedata
-from dataclasses import dataclass, field
 
 from corral_protocol.error import ErrorCode, WireError
 from corral_toolbox.files.atomic import check_target
@@ -25,19 +24,19 @@ MAX_TOTAL_BYTES = 128 << 20
 _MAX_PATHS = 128 << 10  # bytes of all paths: the reply names each file, and is one frame of at most 1 MiB
 
 
-@dataclass(slots=True)
 class StagedFile:
     """One path: what is there, and what will be."""
 
-    place: Place
-    old: bytes | None
-    """Content now; None: there is no file. Links and files that are only deleted are not read (empty)."""
-    new: bytes | None
-    mode: int
-    """Permission bits of the new file."""
-    moved_from: bytes = b""
-    is_move_source: bool = False
-    notices: list[str] = field(default_factory=list)
+    def __init__(self, place: Place, content: bytes | None, mode: int) -> None:
+        self.place = place
+        self.old = content
+        """Content now; None: there is no file. Links and files that are only deleted are not read (empty)."""
+        self.new = content
+        self.mode = mode
+        """Permission bits of the new file."""
+        self.moved_from = b""
+        self.is_move_source = False
+        self.notices: list[str] = []
 
     @property
     def is_changed(self) -> bool:
@@ -164,7 +163,7 @@ class Stage:
         found = place.stat
         if found is not None and stat.S_ISLNK(found.st_mode) and not (follow or is_read):
             require_writable(place)
-            return StagedFile(place, b"", b"", 0o777)  # the link itself, to be deleted
+            return StagedFile(place, b"", 0o777)  # the link itself, to be deleted
         if found is not None and stat.S_ISLNK(found.st_mode):
             raise make_error(
                 ErrorCode.EXISTS, place.path, "is a symbolic link", "delete the link first, or name its target"
@@ -173,16 +172,16 @@ class Stage:
             raise refuse_kind(place.path, found.st_mode)
         if not is_read and found is not None:
             require_writable(place)  # to be deleted: only the directory's permission counts
-            return StagedFile(place, b"", b"", stat.S_IMODE(found.st_mode))
+            return StagedFile(place, b"", stat.S_IMODE(found.st_mode))
         check_target(place, overwrite=True)
         if found is None:
-            return StagedFile(place, None, None, 0o644)
+            return StagedFile(place, None, 0o644)
         loaded = load_file(place, MAX_FILE_BYTES)
         place.stat = loaded.stat
         self._bytes += len(loaded.raw)
         if self._bytes > MAX_TOTAL_BYTES:
             raise WireError(ErrorCode.TOO_LARGE, f"the files of the patch have more than {MAX_TOTAL_BYTES} bytes")
-        return StagedFile(place, loaded.raw, loaded.raw, stat.S_IMODE(loaded.stat.st_mode))
+        return StagedFile(place, loaded.raw, stat.S_IMODE(loaded.stat.st_mode))
 
     def _check_path(self, path: bytes) -> bytes:
         """Refuse names that no patch may hold, and take odd spaces around a name off where only that fits."""

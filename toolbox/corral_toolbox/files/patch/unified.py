@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from corral_protocol.error import ErrorCode
 from corral_toolbox.files.patch.model import DROP, KEEP, PUT, Action, Chunk, ParsedPatch, Section, refuse_patch
@@ -16,20 +15,20 @@ _BETWEEN = (b"diff ", b"Index: ", b"=====", b"Only in ", b"index ")
 _BINARY_HINT = "send the content with write_file, or make the file with the shell"
 
 
-@dataclass(slots=True)
 class _Header:
     """What the lines before the first hunk of a file say."""
 
-    at_line: int
-    git_names: tuple[bytes, bytes] | None = None
-    old: bytes | None = None
-    new: bytes | None = None
-    has_names: bool = False
-    rename_from: bytes | None = None
-    rename_to: bytes | None = None
-    is_new: bool = False
-    is_deleted: bool = False
-    mode: bytes = b""
+    def __init__(self, at_line: int) -> None:
+        self.at_line = at_line
+        self.git_names: tuple[bytes, bytes] | None = None
+        self.old: bytes | None = None
+        self.new: bytes | None = None
+        self.has_names = False
+        self.rename_from: bytes | None = None
+        self.rename_to: bytes | None = None
+        self.is_new = False
+        self.is_deleted = False
+        self.mode = b""
 
 
 def is_unified(text: bytes) -> bool:

@@ -7,7 +7,6 @@ is kept beside it, one byte per line end. Edits and patches work on the body and
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
 
 LF, CRLF, CR = 0, 1, 2
 _ENDS = (b"\n", b"\r\n", b"\r")
@@ -15,26 +14,30 @@ _KEEP_ENDS = bytes(set(range(256)) - {0, 10})
 UTF16 = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
 
 
-@dataclass(frozen=True, slots=True)
 class Encoding:
     """How a file's bytes are to be read."""
 
-    name: str
-    """utf-8, utf-16-le, utf-16-be, latin-1? (8 bits per character, which set is unknown), binary."""
-    bom: bytes = b""
+    __slots__ = ("bom", "name")
+
+    def __init__(self, name: str, bom: bytes = b"") -> None:
+        self.name = name
+        """utf-8, utf-16-le, utf-16-be, latin-1? (8 bits per character, which set is unknown), binary."""
+        self.bom = bom
 
 
 BINARY = Encoding("binary")
 
 
-@dataclass(slots=True)
 class Document:
     """The content of a text file."""
 
-    body: bytes
-    kinds: bytearray
-    """For the n-th LF of the body: LF, CRLF or CR in the file."""
-    encoding: Encoding
+    __slots__ = ("body", "encoding", "kinds")
+
+    def __init__(self, body: bytes, kinds: bytearray, encoding: Encoding) -> None:
+        self.body = body
+        self.kinds = kinds
+        """For the n-th LF of the body: LF, CRLF or CR in the file."""
+        self.encoding = encoding
 
     def encode(self) -> bytes:
         """The file's bytes."""
