@@ -89,12 +89,12 @@ def test_the_agent_is_handed_policy_and_engine() -> None:
 
 
 def test_only_sandbox_and_its_users_know_the_wire() -> None:
-    """The toolbox itself is never imported on the host."""
+    """The toolbox itself is never imported on the host; the fake box, which is no boundary, is made of it."""
     wrong = [
         f"{module.path}:{line}: {target}"
         for module in HOST
         for line, target in module.imports()
-        if target.split(".")[0] == "corral_toolbox"
+        if target.split(".")[0] == "corral_toolbox" and module.path != "orchestrator/corral/sandbox/fake.py"
     ]
     assert "\n".join(wrong) == ""
 

@@ -232,6 +232,8 @@ def _own_socket(raw: Any) -> socket.socket:
             hint="reach the engine by unix:// or tcp://, for a remote one through an SSH-forwarded socket",
         )
     copy = connection.dup()
+    if raw is not connection:
+        raw.close()
     connection.close()
     return copy
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 from corral.errors import BoxLost, SandboxError
@@ -78,14 +77,17 @@ class BoxWatch:
             self._engine.ask("send events", lambda client: self._follow(client.events(decode=True, filters=filters)))
         self._tell(None)
 
-    def _follow(self, stream: Iterator[dict[str, Any]]) -> None:
-        with self._lock:
-            if self._is_stopped:
-                return
-            self._stream = stream
-        self._tell({})
-        for event in stream:
-            self._tell(event)
+    def _follow(self, stream: Any) -> None:
+        try:
+            with self._lock:
+                if self._is_stopped:
+                    return
+                self._stream = stream
+            self._tell({})
+            for event in stream:
+                self._tell(event)
+        finally:
+            stream._response.close()  # its own close() only cuts the connection
 
     def _tell(self, event: dict[str, Any] | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
