@@ -12,16 +12,20 @@ from corral.cli.output import note, paint, print_json, print_line
 from corral.schema.visible import visible
 
 if TYPE_CHECKING:
-    from corral.demo import FixReport
+    from corral.agent.watch import Watch
+    from corral.demo import AttackReport, FixReport
     from corral.sandbox.base import BoxInfo
-    from corral.schema.events import Event
 
 _DIFF_LINES = 60
 _TEST_LINES = ("FAIL:", "ERROR:", "Ran ", "OK", "FAILED")
 """What is shown of the tests' output; nothing is decided by it."""
 
 
-def demo(*, json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+def demo(
+    *,
+    attack: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
     """See corral work: failing tests, an agent that fixes them in a box, a patch, the tests again, the record.
 
     It needs no key and no network: without a configured model the agent's answers are scripted, and it says so. Exits
@@ -29,10 +33,12 @@ def demo(*, json: Annotated[bool, Parameter(name="--json", negative="")] = False
 
     Parameters
     ----------
+    attack
+        Run a hostile repository instead and show how each of its attempts ended.
     json
         One JSON object on stdout instead of the steps.
     """
-    return _demo_fix(as_json=json)
+    return _demo_attack(as_json=json) if attack else _demo_fix(as_json=json)
 
 
 def _demo_fix(*, as_json: bool) -> int:
@@ -85,6 +91,55 @@ def _to_json(report: FixReport) -> dict[str, object]:
     }
 
 
+def _demo_attack(*, as_json: bool) -> int:
+    from corral.cli.interrupt import cancel_on_signals  # late: start-up time
+    from corral.cli.terminal import TerminalFilter
+    from corral.config import load_settings
+    from corral.demo import AttackDemo, copied_example, require_image
+
+    def say(text: str) -> None:
+        if not as_json:
+            note(f"  {visible(text)}")
+
+    def render(raw: bytes) -> str:
+        return TerminalFilter(colours=False).feed(raw, final=True)
+
+    require_image(load_settings(), lambda line: note(f"  {visible(line)}"))
+    if not as_json:
+        note(paint("A hostile repository, made for this, in boxes", "bold"))
+    with copied_example("hostile") as workspace:
+        report = asyncio.run(cancel_on_signals(AttackDemo(workspace, say, render).run()))
+    if as_json:
+        print_json(
+            {
+                "ok": report.held,
+                "attempts": [
+                    {"attempt": one.attempt, "held": one.held, "what": visible(one.what)} for one in report.verdicts
+                ],
+                "runs": report.run_ids,
+                "run_dir": str(report.run_dir),
+            }
+        )
+    else:
+        _show_verdicts(report)
+    return 0 if report.held else 1
+
+
+def _show_verdicts(report: AttackReport) -> None:
+    note()
+    width = max(len(one.attempt) for one in report.verdicts)
+    for one in report.verdicts:
+        mark = paint("held    ", "green", to_stdout=True) if one.held else paint("NOT HELD", "red", to_stdout=True)
+        print_line(f"{mark}  {one.attempt:<{width}}  {visible(one.what, limit=300)}")
+    failed = sum(not one.held for one in report.verdicts)
+    note()
+    note(f"  kept: {report.run_dir}")
+    note(f"  read: corral log show {report.run_id}")
+    note(f"  the copy is removed; remove the runs with corral runs rm {' '.join(report.run_ids)}")
+    count = len(report.verdicts)
+    print_line(f"{count} attempts, all held" if not failed else f"{failed} of {count} attempts did NOT hold")
+
+
 class StepView:
     """For people, on stderr: numbered steps, the agent's moves as `corral run` shows them, the diff."""
 
@@ -93,7 +148,10 @@ class StepView:
 
         self._number = 0
         self._live = LiveView()
-        self.watch = self._watch
+
+    @property
+    def watch(self) -> Watch | None:
+        return self._live.event
 
     def begin(self, title: str) -> None:
         self._number += 1
@@ -120,14 +178,13 @@ class StepView:
         if len(lines) > _DIFF_LINES:
             note(f"    ... and {len(lines) - _DIFF_LINES} more lines")
 
-    def _watch(self, event: Event) -> None:
-        self._live.event(event)
-
 
 class SilentView:
     """For programs: the report says it all."""
 
-    watch = None
+    @property
+    def watch(self) -> Watch | None:
+        return None
 
     def begin(self, title: str) -> None:
         pass

@@ -32,8 +32,9 @@ _STEPS = 15
 class View(Protocol):
     """Where the demonstration is shown."""
 
-    watch: Watch | None
-    """Gets the agent's events as they are recorded."""
+    @property
+    def watch(self) -> Watch | None:
+        """Gets the agent's events as they are recorded."""
 
     def begin(self, title: str) -> None:
         """The next numbered step begins."""

@@ -17,7 +17,14 @@ _ESCAPE = re.compile(
     """,
     re.VERBOSE,
 )
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+# SECURITY: also what an eye cannot see and a model reads: test_what_hides_or_reorders_text_is_spelled_out. The same
+# characters that the toolbox spells out in files.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u3164\uffa0"  # soft hyphen, fillers, Arabic letter mark
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"  # zero width, separators, bidirectional controls
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"  # shorthand, musical controls, tags
+)
 
 
 def clean(text: str) -> str:
@@ -31,7 +38,7 @@ def clean(text: str) -> str:
 
 
 def show_controls(text: str) -> str:
-    """Control characters as `\\xNN`; newline and tab stay. Half a surrogate pair becomes U+FFFD."""
+    """Control characters as `\\xNN`, hidden ones as `\\u{N}`; newline and tab stay. Half a surrogate pair: U+FFFD."""
     return _CONTROL.sub(_show, text)
 
 
@@ -71,4 +78,6 @@ def _fold_line(line: str) -> str:
 
 def _show(match: re.Match[str]) -> str:
     code = ord(match[0])
-    return "\ufffd" if code >= 0xD800 else f"\\x{code:02x}"
+    if 0xD800 <= code <= 0xDFFF:
+        return "\ufffd"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{{{code:x}}}"

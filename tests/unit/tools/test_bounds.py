@@ -30,6 +30,13 @@ def test_text_is_as_a_terminal_would_leave_it(text: str, expected: str) -> None:
     assert clean(text) == expected
 
 
+def test_what_hides_or_reorders_text_is_spelled_out() -> None:
+    assert (
+        clean("\u202eevil\u202c a\u200bb \U000e0041 \ufeff")
+        == "\\u{202e}evil\\u{202c} a\\u{200b}b \\u{e0041} \\u{feff}"
+    )
+
+
 @given(st.text(alphabet="a\r\n\x1b[]0;m\x07\\\x9b\x00 ", max_size=200))
 def test_nothing_that_acts_on_a_terminal_is_left(text: str) -> None:
     cleaned = clean(text)
