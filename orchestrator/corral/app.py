@@ -21,19 +21,25 @@ from corral.agent.run import Outcome, Run, RunRecord, describe_start
 from corral.agent.watch import Watch, WatchedRecord
 from corral.config import Settings, load_settings
 from corral.errors import ConfigError, CorralError, RemovalBlocked
-from corral.record import RecordLog
-from corral.sandbox.base import BoxInfo, Sink
+from corral.record import RECORD_NAME, RecordLog, read_events
+from corral.sandbox.base import BoxInfo, Sandbox, Sink
 from corral.sandbox.docker import DockerSandbox
+from corral.sandbox.spec import Limits as BoxLimits
 from corral.sandbox.spec import SandboxSpec, WorkspaceMode
+from corral.schema.events import Event
 from corral.schema.patch import Patch
 from corral.schema.policy import Approver, Mode, PolicySession, Preset
 from corral.schema.visible import visible
-from corral.store.run_dir import RunDir, RunMeta
+from corral.store.run_dir import RunDir, RunMeta, find_run
+from corral.tools.base import ToolTimeouts
 from corral_protocol.message import ExecResult
 
 if TYPE_CHECKING:
     from corral.llm import ModelClient
     from corral.patch.export import Exporter
+
+
+REPLAY = "replay:"
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class BoxRequest:
     mode: str | None = None
     include_ignored: bool = False
     force: bool = False
+    box_limits: BoxLimits | None = None
 
 
 @dataclass(frozen=True)
@@ -86,12 +93,14 @@ class Prepared:
     settings: Settings
     run_dir: RunDir
     record: RunRecord
-    sandbox: DockerSandbox
+    sandbox: Sandbox
     spec: SandboxSpec
     command: str
     started_at: str
+    box: BoxInfo | None = None
+    outcome: str = ""  # once it is over
 
-    def write_meta(self, box: BoxInfo | None, outcome: str = "") -> None:
+    def write_meta(self) -> None:
         """Say in the run's directory what it is: at its start, when the box is there, at its end."""
         meta = RunMeta(
             run_id=self.run_dir.run_id,
@@ -99,7 +108,7 @@ class Prepared:
             started_at=self.started_at,
             command=self.command,
         )
-        if box is not None:
+        if (box := self.box) is not None:
             meta = replace(
                 meta,
                 mode=box.mode.value,
@@ -108,28 +117,48 @@ class Prepared:
                 image_id=box.image_id,
                 masked=tuple((one.path, one.reason) for one in box.masked),
             )
-        if outcome:
-            meta = replace(meta, ended_at=_now(), outcome=outcome)
+        if self.outcome:
+            meta = replace(meta, ended_at=_now(), outcome=self.outcome)
         self.run_dir.write_meta(meta)
+
+    def end(self, outcome: str) -> None:
+        """The last word about the run. Without one, `prepare` says that it broke off."""
+        self.outcome = outcome
+        self.write_meta()
 
     def kept_patch(self, patch: Patch | None) -> Path | None:
         """Where the patch is, if there is anything in it."""
         return self.run_dir.patch if patch is not None and patch.files else None
 
+    @property
+    def watch_error(self) -> Exception | None:
+        return self.record.watch_error if isinstance(self.record, WatchedRecord) else None
+
+
+MakeSandbox = Callable[[SandboxSpec], Sandbox]
+
 
 @contextmanager
-def prepare(request: BoxRequest, *, command: str, watch: Watch | None = None) -> Iterator[Prepared]:
+def prepare(
+    request: BoxRequest, *, command: str, watch: Watch | None = None, make_sandbox: MakeSandbox = DockerSandbox
+) -> Iterator[Prepared]:
     """Settings, run directory, record and box of one run; nothing is started yet. Raises ConfigError, RecordError."""
     settings = load_settings()
     workspace = Path(os.path.abspath(request.workspace))
     with RunDir.create(settings.runs_dir()) as run_dir:
         spec = build_spec(settings, request, workspace, run_dir)
         log = RecordLog.open(run_dir.record)
+        record: RunRecord = WatchedRecord(log, watch) if watch else log
+        parts = Prepared(settings, run_dir, record, make_sandbox(spec), spec, command, _now())
+        parts.write_meta()
         try:
-            record: RunRecord = WatchedRecord(log, watch) if watch else log
-            yield Prepared(settings, run_dir, record, DockerSandbox(spec), spec, command, _now())
+            yield parts
         finally:
-            log.close()
+            try:
+                if not parts.outcome:
+                    parts.end("error")
+            finally:
+                log.close()
 
 
 def build_spec(settings: Settings, request: BoxRequest, workspace: Path, run_dir: RunDir) -> SandboxSpec:
@@ -141,7 +170,7 @@ def build_spec(settings: Settings, request: BoxRequest, workspace: Path, run_dir
         image=request.image or settings.image or "corral-sandbox",
         mode=parse_mode(request.mode) if request.mode else settings.mode,
         runtime=settings.runtime,
-        limits=settings.limits.to_limits(),
+        limits=request.box_limits or settings.limits.to_limits(),
         mask=settings.mask,
         force=request.force,
     )
@@ -163,11 +192,12 @@ async def execute(
     stdout: Sink | None = None,
     stderr: Sink | None = None,
     on_box: Callable[[BoxInfo], None] | None = None,
+    make_sandbox: MakeSandbox = DockerSandbox,
 ) -> ExecOutcome:
     """Run one command in a fresh box. Failures of box and engine are in the outcome. Raises RecordError, ConfigError
     for what cannot be used."""
     shown = visible(shlex.join(part.decode("utf-8", "surrogateescape") for part in request.argv), limit=500)
-    with prepare(request, command=shown) as parts:
+    with prepare(request, command=shown, make_sandbox=make_sandbox) as parts:
         command = Command(
             argv=request.argv,
             record=parts.record,
@@ -179,7 +209,7 @@ async def execute(
         )
         run = build_run(parts, request, door="exec", goal=shown, on_box=on_box)
         outcome = await run.execute(command)
-        parts.write_meta(outcome.box, outcome.ending.summary or outcome.ending.reason.value)
+        parts.end(outcome.ending.summary or outcome.ending.reason.value)
         return ExecOutcome(
             parts.run_dir.run_id, parts.run_dir.path, outcome, command.result, parts.kept_patch(outcome.patch)
         )
@@ -206,6 +236,8 @@ class AgentOutcome:
     outcome: Outcome
     patch_file: Path | None
     model: str
+    diverged: int = 0  # replay: requests that were not what the recorded model saw
+    watch_error: Exception | None = None  # why the watcher was not called any more
 
     @property
     def exit_code(self) -> int:
@@ -220,13 +252,14 @@ async def run_agent(
     approver: Approver | None = None,
     watch: Watch | None = None,
     on_box: Callable[[BoxInfo], None] | None = None,
+    make_sandbox: MakeSandbox = DockerSandbox,
 ) -> AgentOutcome:
     """Let a model do a task in a fresh box. Failures of model, box and engine are in the outcome.
 
     Raises ConfigError for what cannot be used, RecordError.
     """
     from corral.agent.session import AgentSession  # late: start-up time
-    from corral.llm import open_model
+    from corral.llm import ReplayModel
     from corral.policy import PolicyEngine, SessionPolicy
     from corral.tools.outputs import OutputStore
 
@@ -235,13 +268,9 @@ async def run_agent(
         raise ConfigError("the task is empty", hint='say what is to be done: corral run "make the tests pass"')
     preset, mode = choose_preset(request.preset or settings.preset, plan=request.plan)
     engine = PolicyEngine.load_preset(preset)
-    model = client or open_model(
-        request.model or settings.model.name,
-        environ=os.environ,
-        base_url=settings.model.base_url,
-        api_key_env=settings.model.api_key_env,
-    )
-    with prepare(request, command=visible(request.task, limit=500), watch=watch) as parts:
+    model = client or choose_model(settings, request.model)
+    command = visible(request.task, limit=500)
+    with prepare(request, command=command, watch=watch, make_sandbox=make_sandbox) as parts:
         run_id = parts.run_dir.run_id
         policy = SessionPolicy(
             engine, PolicySession(id=run_id, preset=preset, mode=mode), mount_point=parts.spec.mount_point
@@ -258,6 +287,7 @@ async def run_agent(
             mode=mode,
             until=request.until,
             approver=approver,
+            timeouts=build_timeouts(settings),
         )
         run = build_run(
             parts,
@@ -271,11 +301,32 @@ async def run_agent(
             policy=engine.version,
         )
         try:
-            outcome = await run.execute(session)
+            outcome = await run.execute(session, spent=session.spent)
         finally:
             await model.close()
-        parts.write_meta(outcome.box, outcome.ending.reason.value)
-        return AgentOutcome(run_id, parts.run_dir.path, outcome, parts.kept_patch(outcome.patch), model.name)
+        parts.end(outcome.ending.reason.value)
+        return AgentOutcome(
+            run_id,
+            parts.run_dir.path,
+            outcome,
+            parts.kept_patch(outcome.patch),
+            model.name,
+            diverged=model.diverged if isinstance(model, ReplayModel) else 0,
+            watch_error=parts.watch_error,
+        )
+
+
+def choose_model(settings: Settings, name: str | None) -> ModelClient:
+    """The model of that name, or of the settings; `replay:RUN` answers as in that run. Raises ConfigError."""
+    from corral.llm import ReplayModel, open_model  # late: start-up time
+
+    name = name or settings.model.name
+    if name is not None and name.startswith(REPLAY):
+        run_dir = find_run(name.removeprefix(REPLAY), settings.runs_dir())
+        return ReplayModel.from_events(one for one in read_events(run_dir / RECORD_NAME) if isinstance(one, Event))
+    return open_model(
+        name, environ=os.environ, base_url=settings.model.base_url, api_key_env=settings.model.api_key_env
+    )
 
 
 def choose_preset(name: str, *, plan: bool) -> tuple[Preset, Mode]:
@@ -287,6 +338,12 @@ def choose_preset(name: str, *, plan: bool) -> tuple[Preset, Mode]:
     except ValueError:
         known = ", ".join(preset.value for preset in Preset)
         raise ConfigError(f"there is no preset {name!r}", hint=f"one of: {known}") from None
+
+
+def build_timeouts(settings: Settings) -> ToolTimeouts:
+    """The user's time limits, as the tools take them."""
+    limits = settings.timeouts
+    return ToolTimeouts(file_s=limits.file_s, shell_s=limits.shell_s, other_s=limits.other_s)
 
 
 async def remove_run(run_id: str, root: Path) -> None:
@@ -314,13 +371,13 @@ def build_run(
     """The run of these parts: what is recorded at its start, and how its changes are exported."""
 
     def note_box(box: BoxInfo) -> None:
-        parts.write_meta(box)
+        parts.box = box
+        parts.write_meta()
         if on_box is not None:
             on_box(box)
 
     workspace = visible(os.fsencode(parts.spec.workspace))
     started = describe_start(run_id=parts.run_dir.run_id, door=door, goal=goal, workspace=workspace, **more)
-    parts.write_meta(None)
     return Run(parts.record, parts.sandbox, build_exporter(parts, request).export, started, note_box)
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from corral.agent.budget import Budget
 from corral.agent.ladder import Ladder
+from corral.agent.repetition import signature
 from corral.agent.run import Ending
 from corral.agent.stop import StopReason
 from corral.agent.transcript import Transcript, skipped
@@ -51,6 +52,7 @@ class Loop:
     _denials: int = field(default=0, init=False)
     _unparsed: int = field(default=0, init=False)
     _unverified: int = field(default=0, init=False)
+    _unknown: set[str] = field(default_factory=set, init=False)
     _last_answer: bool = field(default=False, init=False)
     _remark: str = field(default="", init=False)  # for the next status line
 
@@ -112,7 +114,8 @@ class Loop:
     def _after(self, call: ToolCall, result: ToolResult) -> Ending | None:
         """What this result means for the run."""
         if self._is_finish(call, result):
-            return self._end(StopReason.FINISHED, result.output)
+            return self._end(StopReason.FINISHED_INCOMPLETE if self._unknown else StopReason.FINISHED, result.output)
+        self._note_unknown(call, result)
         if self._unverified > MAX_UNVERIFIED:
             return self._end(StopReason.NOT_VERIFIED, result.summary)
         self._last_answer = self.ladder.wants_last_answer
@@ -124,6 +127,14 @@ class Loop:
             return self._end(StopReason.PARSE_FAILURES, result.summary)
         self.budget.note_call(failed=is_failure(result))
         return None
+
+    def _note_unknown(self, call: ToolCall, result: ToolResult) -> None:
+        # What may have happened or not stays open until the very call has succeeded.
+        key = signature(call)
+        if result.status is ToolStatus.UNKNOWN_STATE:
+            self._unknown.add(key)
+        elif result.success:
+            self._unknown.discard(key)
 
     def _is_finish(self, call: ToolCall, result: ToolResult) -> bool:
         # By the registry: a model may write the name in its own way.

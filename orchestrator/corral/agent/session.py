@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
@@ -44,6 +45,7 @@ class AgentSession:
     approver: Approver | None = None
     permission: Permission = Permission.USER
     timeouts: ToolTimeouts = field(default_factory=ToolTimeouts)
+    clock: Callable[[], float] = time.monotonic
     _budget: Budget | None = field(default=None, init=False)
 
     def spent(self) -> Spent:
@@ -54,7 +56,7 @@ class AgentSession:
         """Raises ModelError, SandboxError, RecordError."""
         registry = ToolRegistry(build_tools(lambda: self.current_diff(sandbox), timeouts=self.timeouts))
         tools = registry.select(permission=self.permission, mode=self.mode)
-        self._budget = Budget(self._limits())
+        self._budget = Budget(self._limits(), self.clock)
         loop = Loop(
             transcript=self._begin(),
             budget=self._budget,
