@@ -24,7 +24,9 @@ test-docker:
 test-slow:
 	$(PYTHON) -m pytest -q -m "slow and not model"
 
+# Writes what is made from the code, then checks all of it.
 docs:
+	for page in cli event settings tool; do $(PYTHON) -m tests.docs.$${page}_reference; done
 	$(PYTHON) -m pytest -q tests/docs
 
 bench:

@@ -1,4 +1,4 @@
-"""Writes docs/reference/settings.md from corral.config: `python tests/docs/settings_reference.py`."""
+"""Writes docs/reference/settings.md from corral.config: `python -m tests.docs.settings_reference`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TARGET = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 HEAD = """\
 # Settings
 
-Written by `python tests/docs/settings_reference.py` from `corral.config`; a test holds it equal.
+Written by `python -m tests.docs.settings_reference` from `corral.config`; a test holds it equal.
 
 One TOML file: `config.toml` in corral's folder of your configuration directory (`~/.config/corral/config.toml`), or the
 file that `CORRAL_CONFIG` names. It need not exist. A mistake in it stops corral before anything starts (exit code 2)

@@ -22,7 +22,7 @@ def names(model: type[BaseModel], prefix: str = "") -> list[str]:
 
 
 def test_settings_reference_is_what_the_models_say() -> None:
-    assert TARGET.read_text() == render_reference(), "run: python tests/docs/settings_reference.py"
+    assert TARGET.read_text() == render_reference(), "run: python -m tests.docs.settings_reference"
 
 
 def test_every_setting_has_a_row_with_a_text() -> None:
