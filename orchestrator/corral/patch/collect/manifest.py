@@ -118,6 +118,7 @@ def _compare(
         for path in paths:
             judge.path(path)
         judge.list_bundles()
+        judge.list_emptied()
 
 
 class _Judge:
@@ -136,7 +137,7 @@ class _Judge:
         self.tracked = TrackedPaths(workspace)
         self.entered = set[bytes]()
         self.verdicts = dict[bytes, Reason | None]()
-        self.ignored = dict[bytes, bool]()
+        self.ignored = dict[bytes, tuple[bool, bool]]()
         self.bundles = dict[tuple[bytes, Reason], tuple[int, bool]]()
         self.filled = {path.rpartition(b"/")[0] for path in now}
         self.was_filled = {path.rpartition(b"/")[0] for path in sent}
@@ -170,6 +171,13 @@ class _Judge:
             detail = f"{count:,} {'entry' if count == 1 else 'entries'}"
             self.selection.leave_out(place + b"/" if is_directory else place, reason, detail, keeps=keeps)
 
+    def list_emptied(self) -> None:
+        """Directories that lost all their files but stay: applying the patch removes them."""
+        for place in sorted(self.was_filled - self.filled - {b""}):
+            stays = place in self.now and self.now[place].kind is Kind.DIRECTORY
+            if stays and not any(self.verdict(above) for above in [*_parents(place), place]):
+                self.selection.leave_out(place + b"/", Reason.EMPTY_DIRECTORY, "kept without its files")
+
     def verdict(self, place: bytes) -> Reason | None:
         """Why a name and everything below it is listed instead of exported."""
         if place not in self.verdicts:
@@ -198,17 +206,21 @@ class _Judge:
     def is_ignored(self, path: bytes, *, is_directory: bool) -> bool:
         if self.include_ignored:
             return False
+        if path not in self.ignored:
+            self.ignored[path] = self.find_ignored(path)
+        return self.ignored[path][is_directory]
+
+    def find_ignored(self, path: bytes) -> tuple[bool, bool]:
+        """Whether a path is ignored as a file, and as a directory. Parents are asked before what is in them."""
         parent, _, name = path.rpartition(b"/")
-        if parent and self.ignored.get(parent):
-            return True
+        if parent and self.is_ignored(parent, is_directory=True):
+            return True, True
         for place in [b"", *_parents(path)]:
             if place not in self.entered:
                 self.entered.add(place)
                 self.rules.enter(place)
-        found = bool(self.rules.covered(parent, [(name, is_directory)]))
-        if is_directory:
-            self.ignored[path] = found
-        return found
+        found = self.rules.covered(parent, [(name, False), (name, True)])
+        return (name, False) in found, (name, True) in found
 
     def directory(self, path: bytes, before: _Claim | None, after: _Claim | None) -> None:
         was = before is not None and before.kind is Kind.DIRECTORY

@@ -24,6 +24,7 @@ from corral.patch.collect.entry import (
 )
 from corral.patch.collect.ignore import IgnoreRules
 from corral.patch.collect.selection import DEPENDENCY_DIRS, ChangeSet, ExportLimits, Selection, make_selection
+from corral.patch.collect.tally import Count, Tally, is_same_content
 from corral.patch.collect.tracked import TrackedPaths
 from corral.patch.name import MAX_DEPTH, is_git_component
 from corral.patch.tree import Kind, Node, kind_of, list_names, lstat, open_root
@@ -110,6 +111,7 @@ class _Walk:
         self.workspace, self.upper = workspace, upper
         self.selection, self.rules, self.include_ignored = selection, rules, include_ignored
         self.tracked = TrackedPaths(workspace)
+        self.tally = Tally(workspace, upper, selection.masked, selection.started_ns, self._visit)
         self.device = 0
         self.visited = 0
         self.removed: list[bytes] = []  # original files that the box removed or moved
@@ -189,7 +191,7 @@ class _Walk:
         if not touched and pair.after is Kind.DIRECTORY and place.upper is not None:
             with opened_directory(pair.name, place.upper) as up:
                 assert up is not None
-                touched = self._count(pair.path, up, depth=pair.path.count(b"/"), placeholder=True)[0] > 0
+                touched = self.tally.count(pair.path, up, None, placeholder=True).entries > 0
         if touched:
             self.selection.leave_out(pair.path, Reason.MASKED, "the box saw a placeholder", keeps=pair.keeps)
 
@@ -246,49 +248,37 @@ class _Walk:
             self.selection.leave_out(place.path + b"/", Reason.EMPTY_DIRECTORY, "kept without its files")
 
     def _subtree(self, place: _Place, pair: _Pair, reason: Reason) -> None:
-        """List a whole name as one line, with how much is in it."""
+        """List a whole name as one line, with how much is in it; nothing where nothing differs."""
         if pair.up is None:
             path = pair.path + b"/" if pair.before is Kind.DIRECTORY else pair.path
             self.selection.leave_out(path, reason, "removed", keeps=True)
-            return
-        if pair.after is not Kind.DIRECTORY or place.upper is None:
+        elif pair.after is Kind.DIRECTORY:
+            assert place.upper is not None
+            was_directory = pair.before is Kind.DIRECTORY
+            try:
+                with (
+                    opened_directory(pair.name, place.upper) as up,
+                    opened_directory(pair.name, place.lower if was_directory else None) as low,
+                ):
+                    assert up is not None
+                    count = self.tally.count(pair.path, up, low)
+            except PermissionError:
+                count = Count(1)
+            if count.entries or not was_directory:
+                self.selection.leave_out(pair.path + b"/", reason, str(count), keeps=pair.keeps)
+        elif not self._is_same(place, pair):
             self.selection.leave_out(pair.path, reason, keeps=pair.keeps)
-            return
-        try:
-            with opened_directory(pair.name, place.upper) as up:
-                assert up is not None
-                entries, size = self._count(pair.path, up, depth=pair.path.count(b"/"))
-                untouched = pair.before is Kind.DIRECTORY and entries == 0 and not is_opaque(up)
-        except PermissionError:
-            entries, size, untouched = 0, 0, False
-        if not untouched:
-            detail = f"{entries:,} {'entry' if entries == 1 else 'entries'}, {size:,} bytes"
-            self.selection.leave_out(pair.path + b"/", reason, detail, keeps=pair.keeps)
 
-    def _count(self, path: bytes, directory: int, *, depth: int, placeholder: bool = False) -> tuple[int, int]:
-        """Entries that are not directories, and their bytes; untouched placeholders do not count."""
-        entries = size = 0
-        names = list_names(directory)
-        self._visit(len(names))
-        for name in names:
-            info, here = lstat(name, directory), path + b"/" + name
-            if info is None:
-                continue
-            masked = placeholder or here in self.selection.masked
-            if kind_of(info.st_mode) is not Kind.DIRECTORY:
-                touched = not masked or info.st_ctime_ns >= self.selection.started_ns
-                entries, size = entries + touched, size + (info.st_size if touched else 0)
-            elif depth < MAX_DEPTH:
-                with opened_directory(name, directory) as below:
-                    assert below is not None
-                    more, bytes_below = self._count(here, below, depth=depth + 1, placeholder=masked)
-                entries, size = entries + more, size + bytes_below
-        return entries, size
+    def _is_same(self, place: _Place, pair: _Pair) -> bool:
+        if pair.up is None or pair.low is None or place.upper is None or place.lower is None:
+            return False
+        return self.tally.is_same(pair.path, place.upper, pair.up, place.lower, pair.low)
 
     def _leaf(self, place: _Place, pair: _Pair, *, ignored: bool) -> None:
         """A name that is not a directory on at least one side."""
         if ignored and not self.tracked.has(pair.path):
-            self.selection.leave_out(pair.path, Reason.IGNORED, keeps=pair.keeps)
+            if not self._is_same(place, pair):
+                self.selection.leave_out(pair.path, Reason.IGNORED, keeps=pair.keeps)
             return
         try:
             self._compare(place, pair)
@@ -325,11 +315,7 @@ class _Walk:
 
 def add_if_different(selection: Selection, path: bytes, old: Node, new: Node) -> None:
     """Compare two sides that both exist; the same content and git mode is no change."""
-    if old.exportable and old.kind is new.kind and old.git_mode == new.git_mode and old.size == new.size:
-        same = all(one == other for one, other in zip(old.read(), new.read(), strict=True))
-    else:
-        same = old.kind is new.kind is Kind.SPECIAL and old.detail == new.detail
-    if same:
+    if old.git_mode == new.git_mode and is_same_content(old, new):
         selection.add_same_content(path, old, new)
     else:
         selection.add(path, old, new)
