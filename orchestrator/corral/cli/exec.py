@@ -98,25 +98,27 @@ async def _execute(request: ExecRequest, *, silent: bool) -> ExecOutcome:
 
     if silent:
         return await cancel_on_signals(app.execute(request, stdin=read_stdin()))
-    out, err = (_Screen(stream) for stream in (sys.stdout, sys.stderr))
-    outcome = await cancel_on_signals(
-        app.execute(request, stdin=read_stdin(), stdout=out.output.sink, stderr=err.output.sink)
-    )
+    gone = asyncio.Event()
+    out, err = (_Screen(stream, gone) for stream in (sys.stdout, sys.stderr))
+    work = app.execute(request, stdin=read_stdin(), stdout=out.output.sink, stderr=err.output.sink)
+    outcome = await cancel_on_signals(work, gone=gone)
     await out.finish()
     await err.finish()
+    if gone.is_set():
+        raise BrokenPipeError
     return outcome
 
 
 class _Screen:
     """One of our own streams: raw bytes to a pipe or file, escaped text to a terminal."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, gone: asyncio.Event) -> None:
         from corral.cli.stdio import Output
         from corral.cli.terminal import TerminalFilter
 
         stream.flush()
         self._filter = TerminalFilter(colours=has_colour(stream)) if stream.isatty() else None
-        self.output = Output(stream.fileno(), self._escape if self._filter else bytes)
+        self.output = Output(stream.fileno(), gone, self._escape if self._filter else bytes)
 
     async def finish(self) -> None:
         """Write what the filter held back."""

@@ -43,10 +43,14 @@ async def read_stdin(descriptor: int = 0) -> AsyncIterator[bytes]:
 
 
 class Output:
-    """One output descriptor and the thread that writes to it. `sink` is a corral.sandbox.base.Sink."""
+    """One output descriptor and the thread that writes to it. `sink` is a corral.sandbox.base.Sink.
 
-    def __init__(self, descriptor: int, transform: Callable[[memoryview], bytes] = bytes) -> None:
-        self.broken = False  # the reader is gone: what comes now is dropped
+    When the reader has gone, what comes is dropped and `gone` is set: a command that writes for nobody shall end.
+    """
+
+    def __init__(self, descriptor: int, gone: asyncio.Event, transform: Callable[[memoryview], bytes] = bytes) -> None:
+        self.broken = False
+        self._gone = gone
         self._descriptor = descriptor
         self._transform = transform
         self._loop = asyncio.get_running_loop()
@@ -80,6 +84,7 @@ class Output:
                 view = view[os.write(self._descriptor, view) :]
         except OSError:
             self.broken = True
+            self._loop.call_soon_threadsafe(self._gone.set)
 
 
 def _finish(done: asyncio.Future[None]) -> None:
