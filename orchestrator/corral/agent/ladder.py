@@ -55,12 +55,11 @@ class Ladder:
     def note(self, call: ToolCall, result: ToolResult) -> ToolResult:
         """Remember what a call gave; a third same result is told so."""
         call, spec = self._fold(call)
-        self._repetition.note(call, result, spec)
+        again = self._repetition.note(call, result, spec) and call.name != FINISH
         if _is_read_only(spec):
             self._answers[signature(call)] = result
         else:
             self._answers.clear()  # what was read before a write may be old
-        again = call.name != FINISH and self._repetition.times(call) >= Rung.NOTE
         return with_note(result, _NOTE) if again else result
 
     def _fold(self, call: ToolCall) -> tuple[ToolCall, ToolSpec | None]:

@@ -125,7 +125,8 @@ class Loop:
         self._unparsed = self._unparsed + 1 if call.problem is not None else 0
         if self._unparsed >= MAX_UNPARSED:
             return self._end(StopReason.PARSE_FAILURES, result.summary)
-        self.budget.note_call(failed=is_failure(result))
+        if result.status is not ToolStatus.NOT_EXECUTED:
+            self.budget.note_call(failed=is_failure(result))
         return None
 
     def _note_unknown(self, call: ToolCall, result: ToolResult) -> None:

@@ -75,9 +75,10 @@ class Repetition:
         key = signature(call)
         return max(self._counts.get(key, 0), self._rounds(key))
 
-    def note(self, call: ToolCall, result: ToolResult, spec: ToolSpec | None) -> None:
-        """Count a call that was run, or refused by a later step than the ladder."""
+    def note(self, call: ToolCall, result: ToolResult, spec: ToolSpec | None) -> bool:
+        """Count a call that was run, or refused by a later step than the ladder. Whether it was once too often."""
         key, outcome = signature(call), result_digest(result)
+        again = self.rung(call) >= Rung.NOTE and self._last_outcome(key) == outcome
         if self._changes_state(key, result, spec):
             self._results.clear()
             self._counts.clear()
@@ -86,13 +87,16 @@ class Repetition:
         self._results[key] = outcome
         self._seen.add(key)
         self._recent.append((key, outcome))
+        return again
 
     def note_refused(self, call: ToolCall) -> None:
         """Count a call the ladder did not let run: it stands where its last result stood."""
         key = signature(call)
-        last = next((outcome for one, outcome in reversed(self._recent) if one == key), "")
         self._counts[key] = self.times(call) + 1
-        self._recent.append((key, self._results.setdefault(key, last)))
+        self._recent.append((key, self._results.setdefault(key, self._last_outcome(key))))
+
+    def _last_outcome(self, key: str) -> str:
+        return next((outcome for one, outcome in reversed(self._recent) if one == key), "")
 
     def _changes_state(self, key: str, result: ToolResult, spec: ToolSpec | None) -> bool:
         """Whether the world is another after this call, as far as the host can know."""
