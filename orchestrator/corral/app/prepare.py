@@ -1,0 +1,150 @@
+"""Everything one run needs, built in one place: settings, run directory, record, box, export."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from corral.agent.run import Run, RunRecord, describe_start
+from corral.agent.watch import Watch, WatchedRecord
+from corral.app.choice import parse_mode
+from corral.app.request import BoxRequest
+from corral.config import Settings, load_settings
+from corral.record import RecordLog
+from corral.sandbox.base import BoxInfo, Sandbox
+from corral.sandbox.docker import DockerSandbox
+from corral.sandbox.spec import SandboxSpec
+from corral.schema.patch import Patch
+from corral.schema.visible import visible
+from corral.store.run_dir import RunDir, RunMeta
+
+if TYPE_CHECKING:
+    from corral.patch.export import Exporter
+
+
+@dataclass
+class Prepared:
+    """Everything one run needs, open. Close by leaving `prepare`."""
+
+    settings: Settings
+    run_dir: RunDir
+    record: RunRecord
+    sandbox: Sandbox
+    spec: SandboxSpec
+    command: str
+    started_at: str
+    box: BoxInfo | None = None
+    outcome: str = ""  # once it is over
+
+    def write_meta(self) -> None:
+        """Say in the run's directory what it is: at its start, when the box is there, at its end."""
+        meta = RunMeta(
+            run_id=self.run_dir.run_id,
+            workspace=os.fsencode(self.spec.workspace),
+            started_at=self.started_at,
+            command=self.command,
+        )
+        if (box := self.box) is not None:
+            meta = replace(
+                meta,
+                mode=box.mode.value,
+                mode_reason=box.mode_reason,
+                image=box.image,
+                image_id=box.image_id,
+                masked=tuple((one.path, one.reason) for one in box.masked),
+            )
+        if self.outcome:
+            meta = replace(meta, ended_at=_now(), outcome=self.outcome)
+        self.run_dir.write_meta(meta)
+
+    def end(self, outcome: str) -> None:
+        """The last word about the run. Without one, `prepare` says that it broke off."""
+        self.outcome = outcome
+        self.write_meta()
+
+    def kept_patch(self, patch: Patch | None) -> Path | None:
+        """Where the patch is, if there is anything in it."""
+        return self.run_dir.patch if patch is not None and patch.files else None
+
+    @property
+    def watch_error(self) -> Exception | None:
+        return self.record.watch_error if isinstance(self.record, WatchedRecord) else None
+
+
+MakeSandbox = Callable[[SandboxSpec], Sandbox]
+
+
+@contextmanager
+def prepare(
+    request: BoxRequest, *, command: str, watch: Watch | None = None, make_sandbox: MakeSandbox = DockerSandbox
+) -> Iterator[Prepared]:
+    """Settings, run directory, record and box of one run; nothing is started yet. Raises ConfigError, RecordError."""
+    settings = load_settings()
+    workspace = Path(os.path.abspath(request.workspace))
+    with RunDir.create(settings.runs_dir()) as run_dir:
+        spec = build_spec(settings, request, workspace, run_dir)
+        log = RecordLog.open(run_dir.record)
+        record: RunRecord = WatchedRecord(log, watch) if watch else log
+        parts = Prepared(settings, run_dir, record, make_sandbox(spec), spec, command, _now())
+        parts.write_meta()
+        try:
+            yield parts
+        finally:
+            try:
+                if not parts.outcome:
+                    parts.end("error")
+            finally:
+                log.close()
+
+
+def build_spec(settings: Settings, request: BoxRequest, workspace: Path, run_dir: RunDir) -> SandboxSpec:
+    """The box that settings and request ask for. Raises ConfigError."""
+    return SandboxSpec(
+        workspace=workspace,
+        run_dir=run_dir.path,
+        run_id=run_dir.run_id,
+        image=request.image or settings.image or "corral-sandbox",
+        mode=parse_mode(request.mode) if request.mode else settings.mode,
+        runtime=settings.runtime,
+        limits=request.box_limits or settings.limits.to_limits(),
+        mask=settings.mask,
+        force=request.force,
+    )
+
+
+def build_run(
+    parts: Prepared,
+    request: BoxRequest,
+    *,
+    door: str,
+    goal: str,
+    on_box: Callable[[BoxInfo], None] | None,
+    **more: object,
+) -> Run:
+    """The run of these parts: what is recorded at its start, and how its changes are exported."""
+
+    def note_box(box: BoxInfo) -> None:
+        parts.box = box
+        parts.write_meta()
+        if on_box is not None:
+            on_box(box)
+
+    workspace = visible(os.fsencode(parts.spec.workspace))
+    started = describe_start(run_id=parts.run_dir.run_id, door=door, goal=goal, workspace=workspace, **more)
+    return Run(parts.record, parts.sandbox, build_exporter(parts, request).export, started, note_box)
+
+
+def build_exporter(parts: Prepared, request: BoxRequest) -> Exporter:
+    """How the changes of these parts become a patch."""
+    from corral.patch.export import Exporter  # late: start-up time
+
+    return Exporter(parts.spec.workspace, parts.run_dir.patch, include_ignored=request.include_ignored)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

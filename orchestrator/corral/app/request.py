@@ -1,0 +1,86 @@
+"""What the doors ask for, and what they get: plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corral.agent.budget import Limits as AgentLimits
+from corral.agent.command import find_cause
+from corral.agent.run import Outcome
+from corral.errors import ConfigError
+from corral_protocol.message import ExecResult
+
+
+@dataclass(frozen=True)
+class BoxRequest:
+    """What every door can say about the box. None means the setting's value."""
+
+    workspace: Path = Path()
+    image: str | None = None
+    mode: str | None = None
+    include_ignored: bool = False
+    force: bool = False
+    box_limits: BoxLimits | None = None
+
+
+@dataclass(frozen=True)
+class ExecRequest(BoxRequest):
+    """`corral exec`, parsed."""
+
+    argv: list[bytes] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True)
+class ExecOutcome:
+    """A command that has been run, for people and machines."""
+
+    run_id: str
+    run_dir: Path
+    outcome: Outcome
+    result: ExecResult | None
+    patch_file: Path | None  # None when nothing changed
+
+    @property
+    def exit_code(self) -> int:
+        """SPEC: the command's own; 125 when corral or the engine failed, 130 when cancelled."""
+        error = self.outcome.error
+        if error is not None:
+            return 2 if isinstance(error, ConfigError) else 125
+        return self.outcome.exit_code
+
+    @property
+    def cause(self) -> str:
+        return find_cause(self.result) if self.result else ""
+
+
+@dataclass(frozen=True)
+class AgentRequest(BoxRequest):
+    """`corral run`, parsed."""
+
+    task: str = ""
+    until: str | None = None
+    model: str | None = None
+    preset: str | None = None
+    plan: bool = False
+    limits: AgentLimits = field(default_factory=AgentLimits)
+
+
+@dataclass(frozen=True)
+class AgentOutcome:
+    """An agent's run that is over."""
+
+    run_id: str
+    run_dir: Path
+    outcome: Outcome
+    patch_file: Path | None
+    model: str
+    diverged: int = 0  # replay: requests that were not what the recorded model saw
+    watch_error: Exception | None = None  # why the watcher was not called any more
+
+    @property
+    def exit_code(self) -> int:
+        error = self.outcome.error
+        return error.exit_code if error is not None else self.outcome.exit_code
