@@ -111,9 +111,12 @@ async def test_a_broken_sink_fails_its_call_only() -> None:
     async with open_hostile_box() as box:
         task, number, stream = await start_fetch(box, sink)
         await box.chunk(stream, b"hello")
+        cancel = await box.hear()  # at once: a command that writes for ever would never end by itself
+        assert (cancel["method"], cancel["params"]) == ("exec.cancel", {"id": number})
         await box.chunk(stream, b"more!")
-        await box.say(id=number, result=REPLY | {"sent": 10})
         await box.say(method="stream.close", params={"stream": stream, "total": 10, "error": ""})
+        await box.say(id=number, error={"code": -32000, "message": "", "data": {"code": "cancelled"}})
+        await box.say(id=cancel["id"], result={})
         with pytest.raises(OSError, match="disk full"):
             await task
         assert not box.channel.is_ending

@@ -19,7 +19,7 @@ from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
 from corral.sandbox.channel.wire import warm_adapters
 from corral.sandbox.container import build_command_env, build_config, fit_limits, load_seccomp_profile
 from corral.sandbox.engine import Engine, ImageFacts, run_in_thread
-from corral.sandbox.janitor import start_janitor
+from corral.sandbox.janitor import Janitor, start_janitor
 from corral.sandbox.labels import RUN, labels
 from corral.sandbox.spec import SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace import Breach, PreparedWorkspace, prepare_workspace, watch_upper
@@ -47,6 +47,7 @@ class DockerSandbox(BoxOperations):
         self._engine = engine or Engine()
         self._call = self._ask
         self._info: BoxInfo | None = None
+        self._janitor: Janitor | None = None
         self._box: Box | None = None
         self._preparing: asyncio.Future[PreparedWorkspace] | None = None
         self._prepared: PreparedWorkspace | None = None
@@ -78,9 +79,11 @@ class DockerSandbox(BoxOperations):
         await self.dispose()
 
     async def start(self) -> BoxInfo:
-        if self._preparing is not None or self._disposing is not None:
+        if self._janitor is not None or self._disposing is not None:
             raise RuntimeError("a box is started once")
         started_at = time.monotonic()
+        self._janitor = start_janitor()
+        self._janitor.hold(self._spec.run_id)
         try:
             self._spec = replace(
                 self._spec, limits=fit_limits(self._spec.limits, *await self._engine.count_resources())
@@ -149,7 +152,8 @@ class DockerSandbox(BoxOperations):
             image_volumes=image.volumes,
             has_hosts=image.has_hosts,
         )
-        self._box = Box(self._engine, start_janitor())
+        assert self._janitor is not None
+        self._box = Box(self._engine, self._janitor)
         await self._box.open(config)
         env = build_command_env(image.env, self._spec.env)
         hello = Hello(
@@ -242,6 +246,8 @@ class DockerSandbox(BoxOperations):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._close_box()
+        if self._janitor is not None:
+            self._janitor.forget(self._spec.run_id)
 
     async def _close_box(self, *, keep_workspace: bool = False) -> None:
         """Take away the container, its volume, and what the workspace needed outside. Errors of the engine are

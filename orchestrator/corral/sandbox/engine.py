@@ -202,8 +202,7 @@ def run_in_thread(work: Callable[[], T], *, name: str) -> asyncio.Future[T]:
 
     def settle(result: T | None, error: BaseException | None) -> None:
         if future.done():  # nobody waits any more
-            if isinstance(result, socket.socket):
-                result.close()
+            _drop(result)
         elif error is not None:
             future.set_exception(error)
         else:
@@ -216,11 +215,18 @@ def run_in_thread(work: Callable[[], T], *, name: str) -> asyncio.Future[T]:
             result = work()
         except BaseException as error:  # handed to the task that waits
             failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+        try:
             loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:  # the loop has been closed meanwhile
+            _drop(result)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
+
+
+def _drop(result: object) -> None:
+    if isinstance(result, socket.socket):
+        result.close()
 
 
 def _own_socket(raw: Any) -> socket.socket:

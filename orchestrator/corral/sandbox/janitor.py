@@ -1,8 +1,8 @@
 """Who cleans up after kill -9: a tiny process that waits for the orchestrator's end on a pipe.
 
-The orchestrator writes `+NAME` before it makes a container, `=NAME` when it is made and `-NAME` when it is gone. At
-end of file, whatever is still open is removed; with nothing open the janitor just ends. It imports nothing heavy
-before that, so it costs the start of a box nothing.
+The orchestrator writes `+NAME` before it makes a container, `=NAME` when it is made and `-NAME` when it is gone; and
+`#NAME` around the whole life of a box, for what else it makes. At end of file, whatever is still open is removed; with
+nothing open the janitor just ends. It imports nothing heavy before that, so it costs the start of a box little.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ class Janitor:
     def __init__(self, pipe: IO[bytes]) -> None:
         self._pipe = pipe
 
+    def hold(self, name: str) -> None:
+        """Mounts and directories are about to be made, until forget()."""
+        self._tell(f"#{name}\n")
+
     def expect(self, name: str) -> None:
         """This container is about to be made."""
         self._tell(f"+{name}\n")
@@ -41,7 +45,7 @@ class Janitor:
 
     def _tell(self, line: str) -> None:
         try:
-            os.write(self._pipe.fileno(), line.encode("ascii"))
+            os.write(self._pipe.fileno(), line.encode("ascii", "backslashreplace"))
         except OSError:
             return
 
@@ -82,7 +86,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _read_until_end(descriptor: int) -> dict[str, bool]:
-    """Names that are still open at end of file, and whether each was made for certain."""
+    """Names that are still open at end of file, and whether each may yet appear."""
     names: dict[str, bool] = {}
     rest = b""
     while data := os.read(descriptor, 4096):
@@ -92,7 +96,7 @@ def _read_until_end(descriptor: int) -> dict[str, bool]:
             if sign == b"-":
                 names.pop(name, None)
             else:
-                names[name] = sign == b"="
+                names[name] = sign == b"+"
     return names
 
 
@@ -104,12 +108,12 @@ def _clean(names: dict[str, bool]) -> None:
     engine = Engine()
     for delay_s in _RETRY_S:
         time.sleep(delay_s)
-        for name, is_made in list(names.items()):
+        for name, may_appear in list(names.items()):
             try:
                 engine.ask("remove the container", lambda client, name=name: remove_container(client, name))  # type: ignore[misc]
                 del names[name]
             except ObjectGone:
-                if is_made:
+                if not may_appear:
                     del names[name]
             except SandboxError:
                 continue

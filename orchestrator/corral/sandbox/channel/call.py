@@ -66,11 +66,17 @@ async def run_call(
 
 
 async def _wait_answer(channel: Channel, request: Request, pump: asyncio.Task[None] | None) -> Any:
+    others: set[asyncio.Future[None]] = {stream.done for stream in request.inbound}
+    if pump is not None:
+        others.add(pump)
     try:
-        if pump is not None:
-            await asyncio.wait((request.answer, pump), return_when=asyncio.FIRST_COMPLETED)
-            if not request.answer.done():
-                await pump  # a body that fails to come ends the call with its own error
+        while others and not request.answer.done():
+            settled, _ = await asyncio.wait({request.answer, *others}, return_when=asyncio.FIRST_COMPLETED)
+            if request.answer in settled:
+                break
+            for other in settled:
+                others.discard(other)
+                other.result()  # a sink or a body that fails ends the call with its own error
         return await asyncio.shield(request.answer)
     except BaseException:
         if not request.answer.done() and not channel.is_ending:

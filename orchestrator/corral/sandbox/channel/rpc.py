@@ -18,7 +18,7 @@ from typing import Any
 from corral.errors import BoxLost, SandboxError, SandboxProtocolError, ToolError
 from corral.sandbox.base import Sink
 from corral.sandbox.channel.decode import FrameReader, Piece, StreamSplitter
-from corral.sandbox.channel.stream import Inbound, Outbound
+from corral.sandbox.channel.stream import Inbound, Outbound, silence
 from corral.sandbox.channel.wire import ERROR_CODES, decode_message, parse_error, parse_params, parse_result
 from corral.schema.visible import visible
 from corral_protocol import encode_control
@@ -146,7 +146,7 @@ class Channel(asyncio.Protocol):
 
     def release(self, request: Request) -> None:
         """Nobody waits for this request any more. What the box still sends for it is taken and dropped."""
-        _silence(request.answer)
+        silence(request.answer)
         if request.outbound is not None:
             self._outbound.pop(request.outbound.stream, None)
         for stream in request.inbound:
@@ -255,7 +255,7 @@ class Channel(asyncio.Protocol):
         for future in waiting:
             if not future.done():
                 future.set_exception(copy.copy(error))
-                _silence(future)
+                silence(future)
         for outbound in self._outbound.values():
             outbound.fail(copy.copy(error))
         self.writable.set()
@@ -264,11 +264,6 @@ class Channel(asyncio.Protocol):
         self._outbound.clear()
         for task in self._tasks - {asyncio.current_task(self._loop)}:
             task.cancel()
-
-
-def _silence(future: asyncio.Future[Any]) -> None:
-    """Nobody may come for this future's error, and that is fine."""
-    future.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
 
 
 async def open_channel(sock: socket.socket, diagnose: Diagnose) -> Channel:

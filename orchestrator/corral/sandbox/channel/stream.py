@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from corral.errors import CorralError, SandboxError, SandboxProtocolError
 from corral.sandbox.base import Sink
@@ -19,6 +20,11 @@ GRANT_BYTES = INITIAL_CREDIT // 2
 MAX_CREDIT = 1 << 30
 _NO_TARGET = 1 << 63
 _SINK_FAILURES = (OSError, ValueError, CorralError)
+
+
+def silence(future: asyncio.Future[Any]) -> None:
+    """Nobody may come for this future's error, and that is fine."""
+    future.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
 
 
 class Inbound:
@@ -92,6 +98,9 @@ class Inbound:
         """The sink is the caller's: its trouble ends the call, not the channel."""
         self.failure = failure
         self._sink = None
+        if not self.done.done():
+            self.done.set_exception(failure)
+            silence(self.done)
 
     def _consume(self, size: int) -> None:
         self._consumed += size
@@ -114,7 +123,7 @@ class Inbound:
     def finish_at(self, total: int) -> None:
         """The first `total` bytes are all that is wanted: done when they are here, closed or not."""
         self._target = total
-        if self.received >= total:
+        if self.received >= total or self.failure is not None:
             self._set_done()
         elif self.done.done():
             raise SandboxProtocolError(f"the box says {total} bytes and closed stream {self.stream} at {self.received}")
