@@ -161,6 +161,11 @@ class Call:
         code = wire.PIDS_EXHAUSTED if error == _EAGAIN else wire.INTERNAL
         self.refuse(code, text)
 
+    def on_ready(self) -> None:
+        """Its process exists; a call that was ended before could not be killed before."""
+        if self._reason:
+            self._kill_tree()
+
     def on_not_started(self, exit_code: int, text: str) -> None:
         self._not_started = exit_code
         self.notices.append(text)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 _EPOLLIN = 1
 _EPOLLOUT = 4
 _MAX_WORKERS = 8
-_KEPT_IDLE = 2
+_IDLE_S = 10.0
+"""How long more workers than the one in reserve are kept for the next burst."""
+_RESERVE_S = 0.02
+"""A plain request is answered long before; only a worker that is busy for longer needs another one in reserve."""
 _MAX_WAITING = 256
 _LIMIT_S = 5.0
 """For a request without a stream. A path can lead to anything: a FIFO, a dead mount, a terabyte."""
@@ -57,6 +60,7 @@ class FilePool:
         self._by_pid: dict[int, Worker] = {}
         self._waiting: deque[FileRequest] = deque()
         self._is_refilling = False
+        self._is_trimming = False
 
     @property
     def pids(self) -> set[int]:
@@ -96,21 +100,25 @@ class FilePool:
 
     def refill(self) -> None:
         """Keep one worker idle: what answers when nothing can be forked any more."""
-        if not self._idle and not self._is_refilling and len(self._by_pid) < _MAX_WORKERS:
-            self._is_refilling = True
-            self._server.loop.when_idle(self._refill_one)
+        if not self._idle and len(self._by_pid) < _MAX_WORKERS:
+            self._refill_after(_RESERVE_S if self._by_pid else 0.0)
 
     def _refill_one(self) -> None:
         self._is_refilling = False
         if not self._idle and len(self._by_pid) < _MAX_WORKERS and not self._spawn():
-            self._refill_later()
+            self._refill_after(_RETRY_S)
         if self._idle and self._waiting:
             self._serve_waiting()
 
-    def _refill_later(self) -> None:
+    def _refill_after(self, delay_s: float) -> None:
         if not self._is_refilling:
             self._is_refilling = True
-            self._server.loop.after(_RETRY_S, self._refill_one)
+            self._server.loop.after(delay_s, self._refill_one)
+
+    def _trim(self) -> None:
+        self._is_trimming = False
+        while len(self._idle) > 1:
+            self._discard(self._idle[-1])
 
     def _spawn(self) -> bool:
         box = self._server.box
@@ -206,10 +214,10 @@ class FilePool:
             raise AssertionError("a worker broke the rules")
         self._close_request(request, "")
         self._server.answer(request.id, frame)
-        if len(self._idle) >= _KEPT_IDLE and not self._waiting:
-            self._discard(worker)
-        else:
-            self._idle.append(worker)
+        self._idle.append(worker)
+        if len(self._idle) > 1 and not self._is_trimming:
+            self._is_trimming = True
+            self._server.loop.after(_IDLE_S, self._trim)
         self._serve_waiting()
 
     def _close_request(self, request: FileRequest, error: str) -> None:
@@ -235,7 +243,7 @@ class FilePool:
         process.signal_process(worker.pid, process.SIGKILL)
         if request is not None:
             self._refuse(request, code, text)
-        self._refill_later()  # a worker that cannot live must not be made in a tight circle
+        self._refill_after(_RETRY_S)  # a worker that cannot live must not be made in a tight circle
 
     def _discard(self, worker: Worker) -> None:
         if worker in self._idle:

@@ -2,6 +2,7 @@
 
 import _socket
 import marshal
+import os
 
 from corral_toolbox.forked import supervisor
 from corral_toolbox.forked.child import fork_into
@@ -39,6 +40,11 @@ class Pool:
     @property
     def pids(self) -> set[int]:
         return set(self._by_pid)
+
+    @property
+    def is_settled(self) -> bool:
+        """Every call has its process: none is about to appear."""
+        return all(item.is_ready for item in self._by_pid.values() if item.call is not None)
 
     def find_own(self, table: "Table") -> set[int]:
         """Supervisors, and the children that wait in spares: trusted, never to be taken for a command."""
@@ -132,6 +138,8 @@ class Pool:
         call = item.call
         if kind == supervisor.READY:
             item.is_ready = True
+            if call is not None:
+                call.on_ready()
         elif kind == supervisor.BROKEN:
             item.call = None
             self.discard(item)
@@ -145,18 +153,19 @@ class Pool:
         elif kind == supervisor.NOT_STARTED:
             call.on_not_started(*facts)  # type: ignore[arg-type]
         elif kind == supervisor.ENDED:
-            if not facts[1]:
-                self._release(item)
+            status, is_left = facts[:2]
+            if not is_left:
+                self._release(item, os.WIFEXITED(status))  # type: ignore[arg-type]
             call.on_ended(*facts)  # type: ignore[arg-type]
         elif kind == supervisor.GONE:
             item.call = None
             call.on_gone(*facts)  # type: ignore[arg-type]
 
-    def _release(self, item: Supervisor) -> None:
-        """Its call left nothing behind: it is forking its next child already."""
+    def _release(self, item: Supervisor, is_going_on: bool) -> None:
+        """Its call left nothing behind: it is forking its next child already, or it ends."""
         item.call = None
         item.is_ready = False
-        if len(self._spares) < self._target:
+        if is_going_on and len(self._spares) < self._target:
             self._spares.append(item)
         else:
             self.discard(item)

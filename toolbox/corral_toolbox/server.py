@@ -31,6 +31,7 @@ _FREEZE_S = 1.0
 _KILL_S = 2.0
 _POLL_S = 0.002
 _FLUSH_S = 0.25
+_LATE_S = (0.01, 0.1, 1.0)
 _OPEN_FILES = 65536
 EXIT_END, EXIT_VIOLATION, EXIT_LEASE, EXIT_TERM, EXIT_USAGE = 0, 65, 75, 143, 64
 
@@ -255,14 +256,18 @@ class Server:
         wire.Params(params).done()
         self._is_frozen = True
         deadline = time.monotonic() + _FREEZE_S
+        is_quiet = False
 
         def step() -> None:
+            nonlocal is_quiet
             process.signal_all(process.SIGSTOP)
             self._resume()
             table = process.scan_processes()
             untrusted = self._find_untrusted(table)
             running = sum(table[pid][1] not in "Tt" for pid in untrusted)
-            if running and time.monotonic() < deadline:
+            # Quiet twice: what was being forked during the first look is seen in the second.
+            was_quiet, is_quiet = is_quiet, not running and self.pool.is_settled
+            if not (was_quiet and is_quiet) and time.monotonic() < deadline:
                 self.loop.after(_POLL_S, step)
             else:
                 self._reply(request_id, {"stopped": len(untrusted) - running, "unstoppable": running})
@@ -284,7 +289,7 @@ class Server:
         deadline = time.monotonic() + _KILL_S
 
         def step() -> None:
-            if not self._find_untrusted(process.scan_processes()):
+            if self.pool.is_settled and not self._find_untrusted(process.scan_processes()):
                 self._reply(request_id, {})
             elif time.monotonic() < deadline:
                 self.loop.after(_POLL_S, step)
@@ -327,9 +332,17 @@ class Server:
         """After a stop of everything: let go on what may."""
         if not self._is_frozen:
             process.signal_all(process.SIGCONT)
+            for delay_s in _LATE_S:
+                self.loop.after(delay_s, self._resume_late)
             return
         for pid in self.pool.pids | self.files.pids:
             process.signal_process(pid, process.SIGCONT)
+
+    def _resume_late(self) -> None:
+        # A process born out of a fork that was under way during both signals has the stop, not the SIGCONT: the
+        # kernel hands only signals on that are not ignored by default.
+        if not self._is_frozen:
+            process.signal_all(process.SIGCONT)
 
     def kill_tree(self, supervisor: int) -> None:
         """End everything below a supervisor; neighbours only pause."""

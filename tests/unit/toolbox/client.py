@@ -13,10 +13,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from corral_protocol.framing import CHUNK_TYPE, FrameDecoder, encode_chunk, encode_control, parse_chunk
 from corral_protocol.message import INITIAL_CREDIT
@@ -26,16 +25,23 @@ UID, GID = 1878123456, 1878123457
 WORKSPACE = "/run/workspace"
 PYTHON = "/usr/bin/python3"
 _START = f"""
-set -e
 mount -t tmpfs none /run
 mkdir -p /run/toolbox {WORKSPACE}
 chown {UID}:{GID} {WORKSPACE}
 mount --bind "$1" /run/toolbox
-mount -t tmpfs none /home
+mount -t tmpfs -o mode=755 none /home
 mount -t tmpfs -o mode=1777 none /tmp
 exec setpriv --bounding-set -all,+setuid,+setgid,+setpcap,+kill --inh-caps -all --no-new-privs \
     {PYTHON} -I -S /run/toolbox
 """
+LIMIT_PIDS = """
+group=/sys/fs/cgroup/pids/corral-test-{name}
+mkdir $group
+echo {count} > $group/pids.max
+echo $$ > $group/cgroup.procs
+mount --bind $group /sys/fs/cgroup/pids
+"""
+"""A prelude: the box's own pids controller (cgroup v1), seen where a container sees it."""
 Message = dict[str, Any]
 
 
@@ -52,11 +58,6 @@ def explain_missing() -> str:
     return "" if probe.returncode == 0 else f"no namespaces here: {probe.stderr.decode().strip()}"
 
 
-def needs_namespaces() -> pytest.MarkDecorator:
-    reason = explain_missing()
-    return pytest.mark.skipif(bool(reason), reason=reason)
-
-
 class BoxEnded(Exception):
     """The toolbox closed its side."""
 
@@ -65,7 +66,7 @@ class Client:
     """One toolbox process and the host's end of its channel."""
 
     def __init__(self, *, command: list[str] | None = None, prelude: str = "") -> None:
-        start = prelude + _START
+        start = f"set -e\n{prelude}\n{_START}"
         self.process = subprocess.Popen(
             command
             or [
@@ -172,12 +173,19 @@ class Client:
         self.wait_until(lambda: number in self.answers, timeout_s)
         return self.answers.pop(number)
 
-    def wait_until(self, condition: Any, timeout_s: float = 15.0) -> None:
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             left_s = deadline - time.monotonic()
             assert left_s > 0, "nothing came in time"
             self.poll(left_s)
+
+    def wait_true(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+        """Ask again and again, for what no message tells."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, "it did not become true in time"
+            time.sleep(0.02)
 
     def wait_closed(self, stream: int, timeout_s: float = 15.0) -> bytes:
         """Everything of a stream, once its end has come."""
@@ -205,8 +213,8 @@ class Client:
     def start_shell(self, command: str, **more: Any) -> int:
         return self.request("exec", {"argv": [command], "shell": True, **more})
 
-    def shell(self, command: str, timeout_s: float = 15.0, **more: Any) -> Done:
-        return Done(self.wait(self.start_shell(command, **more), timeout_s)["result"])
+    def shell(self, command: str, *, wait_s: float = 15.0, **more: Any) -> Done:
+        return Done(self.wait(self.start_shell(command, **more), wait_s)["result"])
 
     def exec(self, *argv: str, **more: Any) -> Done:
         return Done(self.call("exec", {"argv": list(argv), **more}))

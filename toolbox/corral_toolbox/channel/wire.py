@@ -109,7 +109,8 @@ def parse_message(payload: bytes) -> Message:
     try:
         text = payload.decode("utf-8")
         message, end = _scan(text, 0)
-    except (ValueError, StopIteration, RecursionError) as error:
+    except (ValueError, StopIteration, RecursionError, SystemError) as error:
+        # SystemError: Python 3.11's scanner finds no JSONDecodeError to raise while `json` is not imported.
         raise Violation(f"not JSON: {error}") from None
     if end != len(text) and text[end:].strip():
         raise Violation("bytes after the message")

@@ -2,7 +2,7 @@
 
 It reaps everything below it and tells the first process, out of band, how the command ended. It runs no untrusted
 code and reads nothing: the instruction goes straight to the child. When a call left nothing behind it forks the next
-child and is a spare again, otherwise it stays until the last descendant has gone.
+child and is a spare again, otherwise it stays until the last descendant has gone, and ends.
 """
 
 import _socket
@@ -47,6 +47,11 @@ def _tell(*message: str | float | None) -> None:
 def run_supervisor(open_files: int) -> None:
     """Serve calls, one after the other, until the first process closes the socket or a call leaves something behind."""
     syscall.set_subreaper()
+    try:
+        _lock_down(open_files)
+    except OSError as error:
+        _tell(BROKEN, error.errno, f"cannot lock commands down: {error}")
+        return
     while True:
         try:
             child = os.fork()
@@ -54,7 +59,7 @@ def run_supervisor(open_files: int) -> None:
             _tell(BROKEN, error.errno, f"cannot fork: {error.strerror}")
             return
         if not child:
-            _run_child(open_files)
+            _run_child()
         try:
             _tell(READY, child)
             if not _watch(child):
@@ -79,7 +84,10 @@ class _Usage:
 
 
 def _watch(child: int) -> bool:
-    """Reap until nothing is left below; True when nothing was left already as the command ended."""
+    """Reap until nothing is left below; True when the next child may be forked: a clean end.
+
+    After a signal it may not: a child that was killed before it read its instruction left that for its successor.
+    """
     usage = _Usage()
     while True:
         pid, status = usage.reap(0)
@@ -90,7 +98,7 @@ def _watch(child: int) -> bool:
             pass
     except ChildProcessError:
         _tell(ENDED, status, False, 0, usage.cpu_s, usage.max_rss)
-        return True
+        return os.WIFEXITED(status)
     _tell(ENDED, status, True, process.count_descendants(os.getpid()), usage.cpu_s, usage.max_rss)
     try:
         while True:
@@ -100,23 +108,34 @@ def _watch(child: int) -> bool:
     return False
 
 
-def _run_child(open_files: int) -> None:
+def _run_child() -> None:
     """The command's process: everything that does not depend on the call, then wait for it, then become it."""
     try:
-        try:
-            _lock_down(open_files)
-        except OSError as error:
-            _tell(BROKEN, error.errno, f"cannot lock a command down: {error}")
-            os._exit(71)
+        _set_apart()
+        _rehearse()
         control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, CONTROL_FD)
         _await_call(control)
     except BaseException as error:  # the last word of a process that has nobody to raise to
         tell_crash(error)
     finally:
-        os._exit(70)
+        process.signal_process(os.getpid(), process.SIGKILL)  # never an exit code: `_watch` takes that for a clean end
 
 
 def _lock_down(open_files: int) -> None:
+    """What the child may inherit because the supervisor never runs a program: done once, not once a call."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
+    # SECURITY: no capability can come back through a program (test_exec_isolation.py).
+    syscall.drop_bounding_set()
+    syscall.clear_inheritable()
+    syscall.set_no_new_privs()
+    os.setgroups([])
+    disposition.reset_before_exec()
+
+
+def _set_apart() -> None:
+    """What only the child may have: the kernel's first victim, less processor time, a session of its own."""
     fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, b"1000")
@@ -124,15 +143,25 @@ def _lock_down(open_files: int) -> None:
         os.close(fd)
     os.setsid()
     os.dup2(0, 2)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
     os.nice(_NICE)
-    # SECURITY: no capability can come back through a program (test_exec_isolation.py).
-    syscall.drop_bounding_set()
-    syscall.clear_inheritable()
-    syscall.set_no_new_privs()
-    disposition.reset_before_exec()
+
+
+def _rehearse() -> None:
+    """Use once what the call will use: memory that a fork shares is copied at the first touch, now instead of then."""
+    facts = (b"", [b"sh"], {b"PATH": b"/"}, b"/", b"/", 0o022, 0, 0, ((0,),))
+    _, argv, env, cwd, _, umask, uid, gid, places = marshal.loads(marshal.dumps(facts))  # noqa: S302
+    for numbers in places:
+        os.dup2(0, numbers[0])
+    os.umask(umask)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    _has_ids(uid, gid)
+    syscall.read_capabilities()
+    os.chdir(cwd)
+    try:
+        os.execve(b"/proc/self/nothing", argv, env)  # noqa: S606
+    except OSError:
+        pass
 
 
 def _await_call(control: _socket.socket) -> None:
@@ -174,17 +203,14 @@ def _become(instruction: Instruction, files: list[int]) -> None:
 
 def _drop_ids(uid: int, gid: int) -> None:
     # SECURITY: the command runs as the untrusted user and cannot go back (test_exec_isolation.py).
-    os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-    if (
-        not uid
-        or os.getresuid() != (uid, uid, uid)
-        or os.getresgid() != (gid, gid, gid)
-        or os.getgroups()
-        or syscall.read_capabilities()
-    ):
+    if not uid or not _has_ids(uid, gid) or syscall.read_capabilities():
         raise PermissionError("privileges were not dropped")
+
+
+def _has_ids(uid: int, gid: int) -> bool:
+    return os.getresuid() == (uid, uid, uid) and os.getresgid() == (gid, gid, gid) and not os.getgroups()
 
 
 def _enter(cwd: bytes, workspace: bytes) -> bytes:

@@ -1,0 +1,102 @@
+"""What a command cannot do to the toolbox, and what it does not get from it."""
+
+from __future__ import annotations
+
+from tests.unit.toolbox.client import GID, UID, Client
+
+
+def test_command_has_no_privilege_and_cannot_regain_any(box: Client) -> None:
+    status = box.shell("cat /proc/self/status").stdout.decode()
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    none = "0" * 16
+    assert {name: fields[name].strip() for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {
+        "CapInh": none,
+        "CapPrm": none,
+        "CapEff": none,
+        "CapBnd": none,
+        "CapAmb": none,
+    }
+    assert fields["Uid"].split() == [str(UID)] * 4
+    assert fields["Gid"].split() == [str(GID)] * 4
+    assert fields["Groups"].strip() == ""
+    assert fields["NoNewPrivs"] == "1"
+    assert fields["SigIgn"] == fields["SigBlk"] == none
+
+
+def test_set_id_programs_change_nothing(box: Client) -> None:
+    assert (
+        box.shell("mount -t tmpfs none /mnt; su -c id; passwd -S 2>&1; id -u").stdout.split()[-1] == str(UID).encode()
+    )
+
+
+def test_command_inherits_no_descriptor(box: Client) -> None:
+    done = box.exec("sh", "-c", "ls -l /proc/$$/fd | sed 's/.* \\([0-9]* -> \\)/\\1/'")
+    places = dict(line.split(" -> ") for line in done.stdout.decode().splitlines()[1:])
+    assert places.keys() == {"0", "1", "2"}
+    assert places["0"] == "/dev/null"
+    # A shell call has one more: where it tells its last directory.
+    done = box.shell("ls /proc/$$/fd")
+    assert set(done.stdout.split()) == {b"0", b"1", b"2", b"251"}
+
+
+def test_command_opens_its_outputs_by_name(box: Client) -> None:
+    done = box.shell("echo out > /dev/stdout; echo err > /dev/stderr; echo again | tee /dev/stderr")
+    assert done.outcome == ("exited", 0, b"out\nagain\n", b"err\nagain\n")
+
+
+def test_toolbox_can_be_neither_signalled_nor_traced_nor_read(box: Client) -> None:
+    script = """
+for pid in 1 $PPID; do
+  for name in mem environ maps stack syscall auxv io fd/0 fd/1 root cwd exe ns/pid; do
+    cat /proc/$pid/$name >/dev/null 2>&1 && echo "read $pid $name"
+    [ -L /proc/$pid/$name ] && readlink /proc/$pid/$name
+    (exec 2>/dev/null; : >> /proc/$pid/$name) 2>/dev/null && echo "wrote $pid $name"
+  done
+  ls /proc/$pid/fd 2>/dev/null && echo "listed $pid"
+  for signal in TERM KILL STOP INT USR1; do kill -$signal $pid 2>/dev/null && echo "signalled $pid $signal"; done
+  echo 0 2>/dev/null > /proc/$pid/oom_score_adj && echo "adjusted $pid"
+  prlimit --nofile=3 --pid $pid 2>/dev/null && echo "limited $pid"
+done
+for pid in $(ls /proc | grep '^[0-9]*$'); do
+  [ "$(stat -c %u /proc/$pid 2>/dev/null)" = 0 ] && kill -9 $pid 2>/dev/null && echo "killed $pid"
+done
+true
+"""
+    assert box.shell(script).outcome == ("exited", 0, b"", b"")
+    tracer = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for pid in (1, os.getppid()):
+    for request in (16, 0x4206):
+        print(libc.ptrace(request, pid, 0, 0), ctypes.get_errno())
+"""
+    assert box.exec("/usr/bin/python3", "-c", tracer).stdout == b"-1 1\n" * 4
+    assert box.call("ping")
+
+
+def test_kill_of_everything_reaches_only_the_same_user(box: Client) -> None:
+    neighbour = box.request("exec", {"argv": ["sleep", "30"]})
+    box.shell("true")
+    assert box.shell("kill -9 -1; echo still here").stdout == b"still here\n"
+    assert box.wait(neighbour)["result"]["signal"] == 9
+    assert box.shell("echo alive").outcome == ("exited", 0, b"alive\n", b"")
+
+
+def test_command_is_the_kernels_first_victim_and_yields_the_processor(box: Client) -> None:
+    done = box.shell("cat /proc/self/oom_score_adj; nice; ulimit -c; ulimit -n; cat /proc/1/oom_score_adj")
+    adjusted, nice, core, files, first = done.stdout.split()
+    assert (adjusted, nice, core) == (b"1000", b"5", b"0")
+    assert int(first) < 1000
+    assert int(files) <= 1 << 20
+
+
+def test_command_has_a_session_of_its_own(box: Client) -> None:
+    pid, group, session = box.exec("sh", "-c", "cut -d' ' -f1,5,6 /proc/$$/stat").stdout.split()
+    assert pid == group == session
+
+
+def test_time_to_live_of_secrets_is_not_in_a_command(box: Client) -> None:
+    """Nothing of the host's other calls is in a command's reach through what it inherits."""
+    box.exec("true", env={"TOKEN": "s3cr3t-of-another-call"})
+    done = box.shell("cat /proc/self/environ /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'")
+    assert b"s3cr3t" not in done.stdout
