@@ -6,6 +6,7 @@ CORRAL_REQUIRE_DOCKER=1 turns a missing engine from a skip into a failure.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -40,8 +41,12 @@ REAL_FOLDERS = _real_folders()
 
 def _snapshot() -> dict[str, int]:
     """Every path below the real folders with its change time."""
-    paths = (path for folder in REAL_FOLDERS if folder.exists() for path in (folder, *folder.rglob("*")))
-    return {str(path): path.lstat().st_ctime_ns for path in paths}
+    found = {}
+    for folder in REAL_FOLDERS:
+        for path in (folder, *folder.rglob("*")) if folder.exists() else ():
+            with contextlib.suppress(FileNotFoundError):  # somebody else's corral at work
+                found[str(path)] = path.lstat().st_ctime_ns
+    return found
 
 
 def pytest_report_header() -> str:

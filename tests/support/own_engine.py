@@ -1,0 +1,92 @@
+"""A Docker engine of a test's own: killed and restarted at will, with its data, socket and processes in one folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import docker
+import psutil
+import pytest
+
+_START_S = 60.0
+
+
+class OwnEngine:
+    """Use as a context manager; ends and removes everything of it at the end."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.url = f"unix://{place}/socket"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        if os.geteuid() != 0 or shutil.which("dockerd") is None:
+            pytest.skip("an engine of one's own needs root and dockerd (docker.io)")
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(signal.SIGTERM)
+        self._end_the_rest()
+        table = Path("/proc/self/mountinfo").read_text().splitlines()
+        for mount in sorted((line.split()[4] for line in table), reverse=True):
+            if mount.startswith(f"{self.place}/"):
+                subprocess.run(["umount", mount], check=False)
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        place = self.place
+        place.mkdir(exist_ok=True)
+        # Where nobody reaps the old containerd it is a zombie, and the new dockerd would take it for a live one.
+        for stale in (place / "pid", place / "exec" / "containerd" / "containerd.pid"):
+            stale.unlink(missing_ok=True)
+        arguments = ["dockerd", "--bridge=none", "--iptables=false", "--host", self.url, "--data-root", f"{place}/data"]
+        arguments += ["--exec-root", f"{place}/exec", "--pidfile", f"{place}/pid"]
+        with open(place / "log", "ab") as log:
+            self._process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            # A plain connection first: docker-py leaves its socket open when there is nobody to connect to.
+            with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+                probe.connect(f"{place}/socket")
+                client = self.client()
+                client.ping()
+                client.close()
+                return
+            time.sleep(0.2)
+        pytest.fail(f"the engine does not start: {(place / 'log').read_text()[-2000:]}")
+
+    def stop(self, number: signal.Signals) -> None:
+        """End it: SIGTERM in order, SIGKILL as a crash does."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(60)
+            self._process = None
+
+    def client(self) -> docker.DockerClient:
+        return docker.DockerClient(base_url=self.url, timeout=60, version="1.41")
+
+    def copy_image(self, source: docker.DockerClient, name: str) -> None:
+        """Give it an image that another engine has."""
+        client = self.client()
+        client.images.load(source.images.get(name).save(named=True))
+        client.close()
+
+    def _end_the_rest(self) -> None:
+        """containerd and its shims outlive a killed dockerd; the folder of this engine is in each one's arguments."""
+        for process in psutil.process_iter(["cmdline"]):
+            if any(f"{self.place}/" in word for word in process.info["cmdline"] or ()):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
