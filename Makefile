@@ -30,4 +30,4 @@ docs:
 	$(PYTHON) -m pytest -q tests/docs
 
 bench:
-	$(PYTHON) -m benchmarks
+	$(PYTHON) -m benchmarks --write docs/performance.md

@@ -1,0 +1,102 @@
+"""The same calls as a model makes them: checked, decided by policy, written into the record and synced."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import docker
+
+from benchmarks.call import PAUSE_S, TEXT
+from benchmarks.place import open_client, plain_container
+from benchmarks.run import Contender, Options, alternate, main, timed, timed_blocking
+from benchmarks.table import Group, compare, state
+from corral.policy import PolicyEngine, SessionPolicy
+from corral.record import RecordLog
+from corral.sandbox.docker import DockerSandbox
+from corral.schema.policy import Mode, PolicySession, Preset
+from corral.schema.tools import ToolCall
+from corral.store.run_dir import RunDir
+from corral.tools.builtin import build_tools
+from corral.tools.executor import ToolExecutor
+from corral.tools.outputs import OutputStore
+from corral.tools.registry import ToolRegistry
+
+NOTE = """\
+Through the tool executor with the preset `auto` and a real record: arguments validated, policy decided, events chained
+and written; before and after a call with a side effect the record is synced to the disk, which is in the numbers. The
+cost of one such sync alone stands beside: two of them belong to each `shell` and `write_file`, none to `read_file`."""
+
+
+async def measure(options: Options) -> Group:
+    place = options.place
+    workspace = place.make_tree("small")
+    (workspace / "ten.txt").write_text(TEXT)
+    with open_client() as client, plain_container(client, place.image) as plain:
+        engine = docker.DockerClient(version="1.41")
+        container = engine.containers.get(plain)
+        async with place.box(workspace) as (box, run_dir):
+            with RecordLog.open(run_dir.record) as record:
+                use = _tools(box, run_dir, record)
+                found = await alternate(
+                    options.rounds(200, 40),
+                    {
+                        "shell": timed(lambda: use("shell", command="true")),
+                        "sh": timed_blocking(lambda: subprocess.run(["sh", "-c", "true"], check=True)),
+                        "read": timed(lambda: use("read_file", path="ten.txt")),
+                        "write": timed(lambda: use("write_file", path="new.txt", content=TEXT)),
+                        "sync": _sync(run_dir),
+                        "exec_run": timed_blocking(lambda: container.exec_run(["true"])),
+                    },
+                    pause_s=PAUSE_S,
+                )
+        engine.close()
+    docker_name = "docker-py exec_run"
+    rows = [
+        compare("shell: true", found["shell"], docker_name, found["exec_run"], limit=1 / 15, aim=1 / 20),
+        compare("shell: true", found["shell"], "`sh -c true` on the host", found["sh"], limit=4, aim=3),
+        compare("read_file, 10 KB", found["read"], docker_name, found["exec_run"], limit=1 / 30),
+        compare("write_file, 10 KB", found["write"], docker_name, found["exec_run"], limit=1 / 30),
+        state("of these: one sync of the record's disk", found["sync"]),
+    ]
+    return Group("record", "A warm call with record and policy", NOTE, rows)
+
+
+def _tools(box: DockerSandbox, run_dir: RunDir, record: RecordLog) -> Callable[..., Awaitable[None]]:
+    async def no_diff() -> str:
+        return ""
+
+    session = PolicySession(id=run_dir.run_id, preset=Preset.AUTO, mode=Mode.BUILD)
+    executor = ToolExecutor(
+        ToolRegistry(build_tools(no_diff)),
+        decider=SessionPolicy(PolicyEngine.load_preset(Preset.AUTO), session),
+        recorder=record,
+        sandbox=box,
+        outputs=OutputStore(run_dir.outputs),
+    )
+    numbers = count(1)
+
+    async def use(name: str, **arguments: object) -> None:
+        result = await executor.execute(ToolCall(id=f"c{next(numbers)}", name=name, arguments=arguments))
+        assert result.success, result
+
+    return use
+
+
+def _sync(run_dir: RunDir) -> Contender:
+    descriptor = os.open(run_dir.path / "sync", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    async def contender() -> float:
+        began = time.perf_counter()
+        os.write(descriptor, b"x" * 600)
+        os.fdatasync(descriptor)
+        return time.perf_counter() - began
+
+    return contender
+
+
+if __name__ == "__main__":
+    main(measure)
