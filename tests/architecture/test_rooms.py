@@ -16,7 +16,7 @@ FLOORS = (
     ("agent",),
     ("config",),
     ("app",),
-    ("demo", "doctor", "batch", "bot", "server", "testing"),
+    ("api", "demo", "doctor", "batch", "bot", "server", "testing"),
     ("cli",),
 )
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

@@ -6,9 +6,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 from corral.app.choice import build_timeouts, choose_model, choose_preset, parse_mode
-from corral.app.door import execute, run_agent
+from corral.app.door import OpenBox, execute, run_agent, use_box
 from corral.app.prepare import MakeSandbox, Prepared, prepare
-from corral.app.request import AgentOutcome, AgentRequest, BoxRequest, ExecOutcome, ExecRequest
+from corral.app.request import (
+    AgentOutcome,
+    AgentRequest,
+    BoxRequest,
+    ExecOutcome,
+    ExecRequest,
+    SandboxOutcome,
+    SandboxRequest,
+)
 from corral.errors import CorralError, RemovalBlocked
 from corral.store.run_dir import RunDir
 
@@ -19,7 +27,10 @@ __all__ = [
     "ExecOutcome",
     "ExecRequest",
     "MakeSandbox",
+    "OpenBox",
     "Prepared",
+    "SandboxOutcome",
+    "SandboxRequest",
     "build_timeouts",
     "choose_model",
     "choose_preset",
@@ -30,6 +41,7 @@ __all__ = [
     "prepare",
     "remove_run",
     "run_agent",
+    "use_box",
 ]
 
 

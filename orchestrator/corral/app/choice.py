@@ -1,4 +1,4 @@
-"""Names that a user wrote, as the things they mean. Everything here raises ConfigError for a name that means nothing."""
+"""Names that a user wrote, as the things they mean. A name that means nothing is a ConfigError."""
 
 from __future__ import annotations
 

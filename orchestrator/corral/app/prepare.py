@@ -20,11 +20,13 @@ from corral.sandbox.base import BoxInfo, Sandbox
 from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.spec import SandboxSpec
 from corral.schema.patch import Patch
+from corral.schema.policy import Mode, PolicySession, Preset
 from corral.schema.visible import visible
 from corral.store.run_dir import RunDir, RunMeta
 
 if TYPE_CHECKING:
     from corral.patch.export import Exporter
+    from corral.policy import SessionPolicy
 
 
 @dataclass
@@ -137,6 +139,20 @@ def build_run(
     workspace = visible(os.fsencode(parts.spec.workspace))
     started = describe_start(run_id=parts.run_dir.run_id, door=door, goal=goal, workspace=workspace, **more)
     return Run(parts.record, parts.sandbox, build_exporter(parts, request).export, started, note_box)
+
+
+def build_policy(parts: Prepared, preset: Preset, mode: Mode) -> SessionPolicy:
+    """The rules of that preset, for this run."""
+    from corral.policy import PolicyEngine, SessionPolicy  # late: start-up time
+
+    session = PolicySession(id=parts.run_dir.run_id, preset=preset, mode=mode)
+    return SessionPolicy(PolicyEngine.load_preset(preset), session, mount_point=parts.spec.mount_point)
+
+
+def describe_policy(policy: SessionPolicy) -> dict[str, str]:
+    """What the record says of the rules at the start."""
+    session = policy.session
+    return {"mode": session.mode.value, "preset": session.preset.value, "policy": policy.engine.version}
 
 
 def build_exporter(parts: Prepared, request: BoxRequest) -> Exporter:

@@ -9,6 +9,7 @@ from corral.agent.budget import Limits as AgentLimits
 from corral.agent.command import find_cause
 from corral.agent.run import Outcome
 from corral.errors import ConfigError
+from corral.sandbox.spec import Limits as BoxLimits
 from corral_protocol.message import ExecResult
 
 
@@ -84,3 +85,22 @@ class AgentOutcome:
     def exit_code(self) -> int:
         error = self.outcome.error
         return error.exit_code if error is not None else self.outcome.exit_code
+
+
+@dataclass(frozen=True)
+class SandboxRequest(BoxRequest):
+    """A box for somebody else's loop."""
+
+    preset: str | None = None
+    goal: str = ""
+
+
+@dataclass(frozen=True)
+class SandboxOutcome:
+    """A box that is gone."""
+
+    run_id: str
+    run_dir: Path
+    outcome: Outcome
+    patch_file: Path | None
+    watch_error: Exception | None = None

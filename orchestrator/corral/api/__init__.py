@@ -1,0 +1,22 @@
+"""The public Python API: `corral.Sandbox` and `corral.Agent`. `import corral` gives the same names, loaded on use."""
+
+from corral.agent.budget import Limits
+from corral.api.agent import Agent, AgentResult
+from corral.api.result import CommandResult
+from corral.api.sandbox import Sandbox
+from corral.schema.events import Event
+from corral.schema.patch import Patch
+from corral.schema.policy import ApprovalAnswer, ApprovalRequest, Approver
+
+__all__ = [
+    "Agent",
+    "AgentResult",
+    "ApprovalAnswer",
+    "ApprovalRequest",
+    "Approver",
+    "CommandResult",
+    "Event",
+    "Limits",
+    "Patch",
+    "Sandbox",
+]
