@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 import docker
@@ -42,6 +43,8 @@ _LEAN = (
     "path-include=/usr/share/doc/*/copyright",
 )
 
+# Named outright: a host of another distribution trusts its own keys only.
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _SHOWN_LINES = ("I: running apt-get", "I: downloading", "I: extracting", "I: installing", "I: creating")
 
 Progress = Callable[[str], None]
@@ -132,19 +135,23 @@ def _make_from_packages(
     engine: docker.DockerClient, packages: tuple[str, ...], *, suite: str, name: str, on_progress: Progress
 ) -> None:
     """mmdebstrap's tar stream straight into the engine; the name is given only when both ends were content."""
+    sources = _host_sources(suite)
     command = [_find_mmdebstrap(), *_mmdebstrap_arguments(packages, suite=suite)]
+    if sources:
+        command.append("-")  # from stdin; without it mmdebstrap takes its own for that suite
     on_progress(f"making the base from {len(packages)} packages of {suite}; about a minute, once")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     ) as process:
         assert process.stdin and process.stdout and process.stderr
-        sources, output, errors = process.stdin, process.stdout, process.stderr
+        output, errors = process.stdout, process.stderr
         last: deque[str] = deque(maxlen=40)
         reader = threading.Thread(target=_report_lines, args=(errors, last, on_progress), daemon=True)
         reader.start()
         try:
-            sources.write(_host_sources(suite).encode())
-            sources.close()
+            with contextlib.suppress(BrokenPipeError):  # it has ended already, and says why
+                process.stdin.write(sources.encode())
+                process.stdin.close()
             answer = engine.api.import_image_from_stream(iter(lambda: output.read(1 << 20), b""))
             status = process.wait()
         finally:
@@ -156,7 +163,7 @@ def _make_from_packages(
             engine.api.remove_image(image_id)
         # Its first complaint is the cause; the rest follows from that.
         cause = next((line for line in last if line.startswith("E: ")), last[-1] if last else "")
-        raise ImageError(f"mmdebstrap ended with {status}: {cause}", hint=_privilege_hint())
+        raise ImageError(f"mmdebstrap ended with {status}: {cause}", hint=_failure_hint(cause, suite))
     if not image_id.startswith("sha256:"):
         raise ImageError(f"the engine did not take the base: {answer.strip()[-300:]!r}")
     repository, tag = parse_repository_tag(name)
@@ -179,10 +186,10 @@ def _mmdebstrap_arguments(packages: tuple[str, ...], *, suite: str) -> list[str]
         "--variant=minbase",
         "--format=tar",
         f"--include={','.join(packages)}",
+        *([f"--keyring={_KEYRING}"] if _KEYRING.exists() else ()),
         *(f"--dpkgopt={rule}" for rule in _LEAN),
         suite,
         "-",  # the tar to stdout
-        "-",  # the sources from stdin; none there: mmdebstrap's own for that suite
     ]
 
 
@@ -225,7 +232,9 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGTERM)
 
 
-def _privilege_hint() -> str | None:
-    if os.geteuid() == 0:
-        return None
-    return "as root: `corral image build`; unprivileged user namespaces may be forbidden on this host"
+def _failure_hint(cause: str, suite: str) -> str | None:
+    if "not signed" in cause:
+        return f"this host's debian-archive-keyring does not know {suite}; use a registry, or --base with a local image"
+    if os.geteuid() != 0:
+        return "as root: `corral image build`; unprivileged user namespaces may be forbidden on this host"
+    return None

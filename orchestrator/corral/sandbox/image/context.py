@@ -16,7 +16,7 @@ from corral.resource import find_data
 
 IMAGE_NAME = "corral-sandbox"
 BASE_NAME = "corral-base"
-_BUILD_FILES = ("Dockerfile", "packages.txt", "install.sh", "hosts")
+_BUILD_FILES = ("Dockerfile", "packages.txt", "install.sh")
 _TOOLBOX_SUFFIXES = (".py", ".sh")
 
 
