@@ -16,9 +16,13 @@ from corral_toolbox.files.read import read_file
 from corral_toolbox.files.resolve import FileEnv
 from corral_toolbox.files.tree_put import put_tree
 from corral_toolbox.files.tree_scan import scan_tree
-from corral_toolbox.files.write import Reader, Writer, fetch_file, store_file, write_file
+from corral_toolbox.files.write import fetch_file, store_file, write_file
 
-__all__ = ["FileEnv", "Reader", "Writer", "dispatch"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from corral_toolbox.files.stream import Reader, Writer
+
+__all__ = ["FileEnv", "dispatch"]
 
 # Names as in corral_protocol.message.Method, whose import costs a worker 20 ms (test_dispatch.py holds them equal).
 _Reply = dict[str, object]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from corral_protocol.error import ErrorCode, WireError
 from corral_toolbox.files.atomic import check_target, replace_file
+from corral_toolbox.files.digest import hash_bytes
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.load import MAX_EDIT_BYTES, describe_change, load_document, load_file
 from corral_toolbox.files.params import Params, invalid, take_bool, take_name, take_str
@@ -183,5 +182,5 @@ def _explain(miss: _Miss, path: bytes, index: int, count: int, raw: bytes) -> Wi
         data["similar"] = similar
         if similar:
             message += f"; the most similar text is at line {similar[0]['line']}"
-    data["sha256"] = hashlib.sha256(raw).hexdigest()
+    data["sha256"] = hash_bytes(raw)
     return make_error(miss.code, path, message, miss.hint, edit=index, **data)

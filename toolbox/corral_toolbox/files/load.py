@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 
 from corral_protocol.error import ErrorCode
 from corral_protocol.name import encode_name
+from corral_toolbox.files.digest import hash_bytes
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.resolve import Place, open_regular
 from corral_toolbox.files.text.diff import MAX_DIFF_BYTES, make_diff
@@ -67,7 +67,7 @@ def describe_change(
         "path": encode_name(path),
         "action": action,
         "size": len(new) if new is not None else 0,
-        "sha256": hashlib.sha256(new).hexdigest() if new is not None else "",
+        "sha256": hash_bytes(new) if new is not None else "",
         "replaced": replaced,
         "diff": _diff_text(path, old or b"", new or b"", diff_limit),
         "notices": notices or [],

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 
 from corral_protocol.error import ErrorCode
 from corral_protocol.name import encode_name
+from corral_toolbox.files.digest import hash_bytes, start_sha256
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.params import Params, invalid, take_count, take_int, take_name
 from corral_toolbox.files.resolve import FileEnv, Place, open_regular, resolve
@@ -31,7 +31,7 @@ def read_file(params: Params, env: FileEnv) -> dict[str, object]:
             head = os.pread(fd, HEAD_BYTES, 0)
             reply = _describe(place, found)
             if not head:
-                return reply | {"kind": "empty", "size": 0, "total_lines": 0, "sha256": hashlib.sha256().hexdigest()}
+                return reply | {"kind": "empty", "size": 0, "total_lines": 0, "sha256": hash_bytes(b"")}
             encoding = detect_encoding(head)
             if encoding is not BINARY:
                 window = _make_window(params, encoding, head)
@@ -74,7 +74,7 @@ def _make_window(params: Params, encoding: Encoding, head: bytes) -> LineWindow:
 
 
 def _read_text(fd: int, place: Place, window: LineWindow, size: int) -> dict[str, object]:
-    digest = hashlib.sha256() if size <= MAX_EXTRA_BYTES else None
+    digest = start_sha256(size) if size <= MAX_EXTRA_BYTES else None
     at_end, extra = False, 0
     while extra <= MAX_EXTRA_BYTES:
         chunk = os.read(fd, CHUNK_BYTES)
@@ -128,7 +128,7 @@ def hash_file(fd: int, size: int, max_bytes: int = MAX_EXTRA_BYTES) -> str:
     """SHA-256 of an open file, empty when it is larger than max_bytes or grows beyond it meanwhile."""
     if size > max_bytes:
         return ""
-    digest = hashlib.sha256()
+    digest = start_sha256(size)
     offset = 0
     while offset <= max_bytes:
         chunk = os.pread(fd, CHUNK_BYTES, offset)

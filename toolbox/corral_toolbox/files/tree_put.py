@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import IO, TYPE_CHECKING, cast
 
 from corral_protocol.error import ErrorCode, WireError
 from corral_toolbox.files.atomic import write_all
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.params import Params, invalid, take_int
 from corral_toolbox.files.resolve import FileEnv, resolve
-from corral_toolbox.files.write import Reader
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import tarfile
+    from typing import IO
+
+    from corral_toolbox.files.stream import Reader
 
 _CHUNK_BYTES = 256 << 10
 _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -132,7 +134,7 @@ def put_tree(params: Params, env: FileEnv, reader: Reader) -> dict[str, object]:
         root_fd = os.open(place.name, _OPEN_DIR, dir_fd=place.parent_fd)
     unpack = _Unpack(root_fd, max_bytes, max_entries)
     try:
-        stream = cast("IO[bytes]", reader)
+        stream: IO[bytes] = reader  # type: ignore[assignment]  # in mode r| only read() is called
         with tarfile.open(fileobj=stream, mode="r|", encoding="utf-8", errors="surrogateescape") as archive:
             while (member := archive.next()) is not None:
                 unpack.add(archive, member)

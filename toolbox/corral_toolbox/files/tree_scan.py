@@ -15,7 +15,10 @@ from corral_toolbox.files.move import MAX_DEPTH
 from corral_toolbox.files.params import Params, take_bool, take_name
 from corral_toolbox.files.read import hash_file
 from corral_toolbox.files.resolve import FileEnv, open_directory, resolve
-from corral_toolbox.files.write import Writer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from corral_toolbox.files.stream import Writer
 
 _BATCH = 4096  # names of one directory held (and sorted) at once, on up to MAX_DEPTH levels
 _MAX_HASHED = 4 << 30

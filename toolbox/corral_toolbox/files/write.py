@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from corral_protocol.error import ErrorCode
 from corral_protocol.name import encode_name
 from corral_toolbox.files.atomic import check_target, replace_file
+from corral_toolbox.files.digest import start_sha256
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.load import MAX_EDIT_BYTES, describe_change, load_file
 from corral_toolbox.files.params import (
@@ -29,21 +28,9 @@ from corral_toolbox.files.resolve import FileEnv, Place, open_regular, resolve
 
 _CHUNK_BYTES = 256 << 10
 
-
-class Reader(Protocol):
-    """A stream from the host."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most size bytes, waiting for at least one; nothing means the end."""
-        ...
-
-
-class Writer(Protocol):
-    """A stream to the host."""
-
-    def write(self, data: bytes, /) -> object:
-        """Send all bytes, waiting while the host is slow."""
-        ...
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from corral_toolbox.files.stream import Reader, Writer
 
 
 def write_file(params: Params, env: FileEnv) -> dict[str, object]:
@@ -110,7 +97,7 @@ def store_file(params: Params, env: FileEnv, reader: Reader) -> dict[str, object
     with resolve(env, path) as place:
         check_target(place, overwrite=overwrite)
         action = "created" if place.stat is None else "modified"
-        digest = hashlib.sha256()
+        digest = start_sha256(size)
         chunks = _receive(reader, size, digest.update)
         notices = replace_file(place, chunks, mode=mode, overwrite=overwrite, parents=parents)
         reply = describe_change(place.path, action, None, None, notices=notices)
