@@ -38,7 +38,17 @@ def digest_request(request: ModelRequest) -> str:
 
 def digest_shape(request: ModelRequest) -> str:
     """The same without times, sizes and temporary names: equal for the requests of two runs that go the same way."""
-    return hashlib.sha256(strip_volatile(_spell(request)).encode()).hexdigest()
+    plain = request.model_copy(update={"messages": tuple(_sort_arguments(message) for message in request.messages)})
+    return hashlib.sha256(strip_volatile(_spell(plain)).encode()).hexdigest()
+
+
+def _sort_arguments(message: Message) -> Message:
+    # A record keeps what a call says, not the order in which it was said.
+    calls = tuple(
+        call.model_copy(update={"arguments": json.loads(json.dumps(call.arguments, sort_keys=True))})
+        for call in message.calls
+    )
+    return message.model_copy(update={"calls": calls}) if calls else message
 
 
 def _spell(request: ModelRequest) -> str:
