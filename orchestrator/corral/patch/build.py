@@ -1,7 +1,7 @@
 """Makes the patch file: old and new content go as blobs into an empty repository of ours, git compares the two trees.
 
-Two git processes, whatever the number of files: fast-import takes everything in, diff-tree writes the patch, the
-statistics and the names in one stream. Nothing of the user's git takes part.
+One or two git processes, whatever the number of files: fast-import takes much in (a little goes in without it, see
+loose.py), diff-tree writes the patch, the statistics and the names in one stream. Nothing of the user's git takes part.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import IO
 from corral.errors import PatchError
 from corral.patch.collect.selection import Change, ChangeSet, ExportLimits
 from corral.patch.git import Repository
+from corral.patch.loose import is_small, write_trees
 from corral.schema.patch import Action, FileChange, Patch
 from corral_protocol.name import encode_name
 
@@ -29,7 +30,6 @@ _DIFF = (
     "diff-tree", "-r", "-z", "--raw", "--numstat", "-p", "--binary", "--full-index", "--no-abbrev", "-M50%",
     f"-l{RENAME_LIMIT}", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/",
     "--unified=3", "--inter-hunk-context=0", "--diff-algorithm=myers", "--indent-heuristic", "--no-relative",
-    "refs/corral/before", "refs/corral/after",
 )  # fmt: skip
 _COMMIT = b"commit refs/corral/%s\ncommitter corral <corral@localhost> 0 +0000\ndata 0\n"
 _ENTRY = re.compile(rb":(\d{6}) (\d{6}) ([0-9a-f]{40}) ([0-9a-f]{40}) ([A-Z])\d*\Z")
@@ -52,8 +52,8 @@ def build_patch(
             files, digest = list[FileChange](), hashlib.sha256()
             if changes.changes:
                 repository = Repository(place)
-                _import(repository, changes.changes)
-                files = _compare(repository, _Capped(output, digest, limits.max_patch_bytes))
+                sides = _take_in(repository, changes.changes)
+                files = _compare(repository, sides, _Capped(output, digest, limits.max_patch_bytes))
             size = output.tell()
         os.replace(partial, target)
     finally:
@@ -72,6 +72,14 @@ def build_patch(
 def _create(path: Path) -> IO[bytes]:
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _take_in(repository: Repository, changes: tuple[Change, ...]) -> tuple[str, str]:
+    """Both sides into the repository; what git knows them by."""
+    if is_small(changes):
+        return write_trees(repository.git_dir, changes)
+    _import(repository, changes)
+    return "refs/corral/before", "refs/corral/after"
 
 
 def _import(repository: Repository, changes: tuple[Change, ...]) -> None:
@@ -117,9 +125,9 @@ class _Capped:
         self._output.write(data)
 
 
-def _compare(repository: Repository, output: _Capped) -> list[FileChange]:
+def _compare(repository: Repository, sides: tuple[str, str], output: _Capped) -> list[FileChange]:
     """Run git diff-tree: names and statistics are parsed, the patch goes to the file untouched."""
-    with repository.start(*_DIFF) as git:
+    with repository.start(*_DIFF, *sides) as git:
         fields = _Fields(git.stdout)
         entries = list(_entries(fields))
         counts = [_count(fields) for _ in entries]
