@@ -1,12 +1,13 @@
 """A stand-in for the box's file system: edits made through a really mounted overlay, in a mount namespace of their own.
 
-The program of edits runs in a child process that mounts, edits, describes the merged tree and ends; the mount ends with
-it. The same interpreter makes the original trees.
+The program of edits runs in a child process that mounts, locks itself into the mounted tree (random links lead
+anywhere), edits, describes the merged tree and ends; the mount ends with it. The same interpreter makes the originals.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import shutil
@@ -29,8 +30,9 @@ class Seen:
     content: bytes = b""
 
 
-def edit(root: bytes, operations: list[Operation]) -> None:
+def _edit(operations: list[Operation]) -> None:
     """Run a program of edits; what fails, fails, as it would in a shell script without `set -e`."""
+    root = b"/"
     for verb, *arguments in operations:
         texts = [argument.encode("latin-1") for argument in arguments]
         try:
@@ -41,14 +43,19 @@ def edit(root: bytes, operations: list[Operation]) -> None:
 
 def _write(root: bytes, path: bytes, content: bytes) -> None:
     os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
-    with open(os.path.join(root, path), "wb") as stream:
-        stream.write(content)
+    _put(os.path.join(root, path), os.O_CREAT | os.O_TRUNC, content)
 
 
 def _append(root: bytes, path: bytes, content: bytes) -> None:
-    with open(os.path.join(root, path), "r+b") as stream:
-        stream.seek(0, os.SEEK_END)
-        stream.write(content)
+    _put(os.path.join(root, path), os.O_APPEND, content)
+
+
+def _put(place: bytes, flags: int, content: bytes) -> None:
+    descriptor = os.open(place, os.O_WRONLY | os.O_NONBLOCK | flags, 0o644)  # never waits for a FIFO's reader
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
 
 
 def _remove(root: bytes, path: bytes) -> None:
@@ -64,7 +71,14 @@ def _fifo(root: bytes, path: bytes) -> None:
 
 
 def _move(root: bytes, source: bytes, target: bytes) -> None:
-    subprocess.run([b"mv", b"-f", b"-T", b"--", root + b"/" + source, root + b"/" + target], check=False, stderr=-3)
+    one, other = os.path.join(root, source), os.path.join(root, target)
+    try:
+        os.rename(one, other)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copytree(one, other, symlinks=True)  # a directory of the original: overlay makes programs copy
+        shutil.rmtree(one)
 
 
 _VERBS = {
@@ -108,10 +122,20 @@ def run_in_overlay(base: Path, lower: Path, operations: list[Operation]) -> dict
     """Edit `lower` through an overlay whose changes land in `base/upper`; gives the merged tree."""
     for name in ("upper", "work", "merged"):
         (base / name).mkdir()
-    order = {"base": str(base), "lower": str(lower), "operations": operations}
-    result = subprocess.run(
-        ["unshare", "-m", sys.executable, "-S", __file__], input=json.dumps(order).encode(), capture_output=True
-    )
+    options = f"lowerdir={lower},upperdir={base}/upper,workdir={base}/work,userxattr,index=on"
+    return _run(base / "merged", operations, options)
+
+
+def make_tree(root: Path, operations: list[Operation]) -> dict[bytes, Seen]:
+    """Make a plain tree by a program of edits."""
+    root.mkdir()
+    return _run(root, operations, "")
+
+
+def _run(root: Path, operations: list[Operation], options: str) -> dict[bytes, Seen]:
+    order = {"root": str(root), "options": options, "operations": operations}
+    command = ["unshare", "-m", sys.executable, "-S", __file__]
+    result = subprocess.run(command, input=json.dumps(order).encode(), capture_output=True, timeout=60)
     assert result.returncode == 0, result.stderr.decode()
     return {
         base64.b64decode(path): Seen(kind, mode, base64.b64decode(content))
@@ -127,13 +151,14 @@ def can_mount() -> bool:
 def _child() -> None:
     os.umask(0o022)
     order = json.load(sys.stdin)
-    base, merged = order["base"], order["base"] + "/merged"
-    options = f"lowerdir={order['lower']},upperdir={base}/upper,workdir={base}/work,userxattr,index=on"
-    subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, merged], check=True)
-    edit(os.fsencode(merged), order["operations"])
+    if order["options"]:
+        subprocess.run(["mount", "-t", "overlay", "overlay", "-o", order["options"], order["root"]], check=True)
+    os.chroot(order["root"])
+    os.chdir("/")
+    _edit(order["operations"])
     rows = [
         (base64.b64encode(path).decode(), seen.kind, seen.mode, base64.b64encode(seen.content).decode())
-        for path, seen in describe(os.fsencode(merged)).items()
+        for path, seen in describe(b"/").items()
     ]
     json.dump(rows, sys.stdout)
 

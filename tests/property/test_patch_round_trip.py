@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.property.overlay_box import Operation, Seen, can_mount, describe, edit, run_in_overlay
+from tests.property.overlay_box import Operation, Seen, can_mount, describe, make_tree, run_in_overlay
 
 from corral.patch import ChangeSet, apply_patch, build_patch, collect_copy, collect_overlay
 from corral.patch.tree import Node
@@ -62,15 +62,13 @@ programs = st.lists(operations, max_size=14)
 
 
 @needs_mount
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(original=programs, ignore=st.sampled_from(IGNORE), edits=programs)
 def test_patch_and_list_are_the_change(original: list[Operation], ignore: str, edits: list[Operation]) -> None:
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
         lower = base / "lower"
-        lower.mkdir()
-        edit(os.fsencode(lower), [*original, ("write", ".gitignore", ignore)])
-        before = describe(os.fsencode(lower))
+        before = make_tree(lower, [*original, ("write", ".gitignore", ignore)])
         time.sleep(0.012)  # the file system's clock moves on: what is there now is older than the start
         started_ns = time.clock_gettime_ns(5)
         after = run_in_overlay(base, lower, edits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from corral.sandbox.base import Sandbox
 from corral.sandbox.spec import WorkspaceMode
 from corral.sandbox.workspace import load_baseline, load_entries
 from corral.schema.patch import Patch
+from corral_protocol.name import decode_name
 
 BASELINE = "baseline.jsonl"
 PREVIEW_BYTES = 1 << 20
@@ -76,7 +78,8 @@ class Exporter:
             self.workspace,
             load_entries(run_dir / BASELINE),
             sandbox.scan_tree(),
-            sandbox.fetch_file,
+            # The box takes names as they are, a manifest tells them in their wire form.
+            lambda path, sink: sandbox.fetch_file(os.fsdecode(decode_name(path)), sink),
             staging,
             masked=masked,
             started_ns=base.base_time_ns,

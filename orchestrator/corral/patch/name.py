@@ -13,6 +13,9 @@ MAX_PATH = 4000
 MAX_DEPTH = 128
 """Components of a path. The walk holds two descriptors for each level: 256 of the usual 1,024."""
 
+_TOOLBOX_TEMP = b".corral-tmp-"
+"""How corral_toolbox.files.atomic names what it writes beside its target."""
+
 # Code points that HFS+ ignores when it compares names: `.g<U+200C>it` is `.git` there.
 _HFS_IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
 _NTFS_STEMS = frozenset({".git", "git~1"})
@@ -34,6 +37,11 @@ def is_git_component(part: bytes) -> bool:
         if stem.rstrip(" .").lower() in _NTFS_STEMS:
             return True
     return False
+
+
+def is_toolbox_temp(part: bytes) -> bool:
+    """Whether this is a name that the box's file tools give what is not finished yet."""
+    return part.startswith(_TOOLBOX_TEMP)
 
 
 def has_git_component(path: bytes) -> bool:

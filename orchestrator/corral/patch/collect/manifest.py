@@ -19,11 +19,12 @@ from corral.patch.collect.entry import open_entry
 from corral.patch.collect.ignore import IgnoreRules
 from corral.patch.collect.selection import DEPENDENCY_DIRS, Change, ChangeSet, ExportLimits, Selection, make_selection
 from corral.patch.collect.tracked import TrackedPaths
-from corral.patch.name import MAX_DEPTH, is_git_component
+from corral.patch.name import MAX_DEPTH, is_git_component, is_toolbox_temp
 from corral.patch.tree import CHUNK, MAX_LINK, Kind, Node, bytes_reader, lstat, nothing_reader, open_parent
 from corral.sandbox.workspace import Packed
 from corral.schema.patch import Reason
 from corral.schema.visible import visible
+from corral_protocol.error import ErrorCode
 from corral_protocol.message import TreeEntry
 from corral_protocol.name import decode_name, encode_name
 
@@ -69,10 +70,12 @@ class _Claim:
     sha256: str = ""
     target: bytes = b""
     detail: str = ""
+    error: str = ""  # why the box could not read it: its content, or what is below it, is unknown
 
 
 def _from_packed(entry: Packed) -> _Claim:
-    return _Claim(_KINDS[entry.kind], entry.mode & 0o7777, entry.size, entry.sha256, entry.target)
+    # Set-id and sticky bits are not given to a copy.
+    return _Claim(_KINDS[entry.kind], entry.mode & 0o777, entry.size, entry.sha256, entry.target)
 
 
 async def _read_claims(entries: AsyncIterator[TreeEntry], limit: int) -> dict[bytes, _Claim]:
@@ -86,10 +89,13 @@ async def _read_claims(entries: AsyncIterator[TreeEntry], limit: int) -> dict[by
         kind = _KINDS.get(entry.kind, Kind.SPECIAL)
         target = decode_name(entry.target) if kind is Kind.SYMLINK else b""
         size = len(target) if kind is Kind.SYMLINK else entry.size if kind is Kind.FILE else 0
-        if size < 0 or len(target) > MAX_LINK or (kind is Kind.FILE and len(entry.sha256) != 64):
+        is_unknown = kind in (Kind.FILE, Kind.DIRECTORY) and bool(entry.error)
+        has_digest = len(entry.sha256) == 64
+        if size < 0 or len(target) > MAX_LINK or (kind is Kind.FILE and has_digest is is_unknown):
             raise SandboxProtocolError(f"the box listed {visible(path)!r} with impossible facts")
         detail = visible(entry.kind, limit=40) if kind is Kind.SPECIAL else ""
-        found[path] = _Claim(kind, stat.S_IMODE(entry.mode), size, entry.sha256, target, detail)
+        error = visible(entry.error, limit=40) if is_unknown else ""
+        found[path] = _Claim(kind, stat.S_IMODE(entry.mode), size, entry.sha256, target, detail, error)
     return found
 
 
@@ -150,32 +156,42 @@ class _Judge:
         for place in [*_parents(path), path]:
             reason = self.verdict(place)
             if reason is not None:
-                if before is not None and after is not None and before.kind is after.kind is Kind.DIRECTORY:
+                if reason is not Reason.UNREADABLE and _is_directory(before) and _is_directory(after):
                     return  # only the mode of a directory that is listed as a whole
                 count, kept = self.bundles.get((place, reason), (0, False))
                 self.bundles[place, reason] = count + 1, kept or keeps or (before is not None and after is None)
                 return
-        if any(one is not None and one.kind is Kind.DIRECTORY for one in (before, after)):
+        if _is_directory(before) or _is_directory(after):
             self.directory(path, before, after)
         if any(one is not None and one.kind is not Kind.DIRECTORY for one in (before, after)):
-            if self.is_ignored(path, is_directory=False) and not self.tracked.has(path):
-                self.selection.leave_out(path, Reason.IGNORED, keeps=keeps)
-            else:
+            refusal = self.refuse_leaf(path, before, after)
+            if refusal is None:
                 self.leaf(path, before, after)
+            else:
+                self.selection.leave_out(path, *refusal, keeps=keeps)
+
+    def refuse_leaf(self, path: bytes, before: _Claim | None, after: _Claim | None) -> tuple[Reason, str] | None:
+        """Why one name that is no directory is listed instead of exported."""
+        if self.is_ignored(path, is_directory=False) and not self.tracked.has(path):
+            return Reason.IGNORED, ""
+        if before is None and not _is_directory(after) and is_toolbox_temp(path.rpartition(b"/")[2]):
+            return Reason.LEFTOVER, ""
+        if after is not None and after.kind is Kind.FILE and after.error:
+            return Reason.TOO_LARGE if after.error == ErrorCode.TOO_LARGE else Reason.UNREADABLE, after.error
+        return None
 
     def list_bundles(self) -> None:
         for (place, reason), (count, keeps) in sorted(self.bundles.items()):
-            is_directory = any(
-                one is not None and one.kind is Kind.DIRECTORY for one in (self.sent.get(place), self.now.get(place))
-            )
+            is_directory = _is_directory(self.sent.get(place)) or _is_directory(self.now.get(place))
             detail = f"{count:,} {'entry' if count == 1 else 'entries'}"
             self.selection.leave_out(place + b"/" if is_directory else place, reason, detail, keeps=keeps)
 
     def list_emptied(self) -> None:
         """Directories that lost all their files but stay: applying the patch removes them."""
         for place in sorted(self.was_filled - self.filled - {b""}):
-            stays = place in self.now and self.now[place].kind is Kind.DIRECTORY
-            if stays and not any(self.verdict(above) for above in [*_parents(place), place]):
+            if _is_directory(self.now.get(place)) and not any(
+                self.verdict(above) for above in [*_parents(place), place]
+            ):
                 self.selection.leave_out(place + b"/", Reason.EMPTY_DIRECTORY, "kept without its files")
 
     def verdict(self, place: bytes) -> Reason | None:
@@ -193,10 +209,12 @@ class _Judge:
             return Reason.GIT_DIR
         if place.count(b"/") + 1 >= MAX_DEPTH:
             return Reason.BAD_NAME
-        was_directory = before is not None and before.kind is Kind.DIRECTORY
+        was_directory = _is_directory(before)
         if was_directory and self.tracked.is_submodule(place):
             return Reason.SUBMODULE
-        if self.include_ignored or not (was_directory or (after is not None and after.kind is Kind.DIRECTORY)):
+        if after is not None and after.kind is Kind.DIRECTORY and after.error:
+            return Reason.UNREADABLE
+        if self.include_ignored or not (was_directory or _is_directory(after)):
             return None
         if not was_directory and name in DEPENDENCY_DIRS:
             return Reason.DEPENDENCY_DIR
@@ -223,8 +241,7 @@ class _Judge:
         return (name, False) in found, (name, True) in found
 
     def directory(self, path: bytes, before: _Claim | None, after: _Claim | None) -> None:
-        was = before is not None and before.kind is Kind.DIRECTORY
-        is_now = after is not None and after.kind is Kind.DIRECTORY
+        was, is_now = _is_directory(before), _is_directory(after)
         if was and is_now and before is not None and after is not None:
             self.selection.add_same_content(path, _bare_node(before), _bare_node(after))
         elif is_now and after is not None:
@@ -268,6 +285,10 @@ class _Judge:
                     return opened.node
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+
+def _is_directory(claim: _Claim | None) -> bool:
+    return claim is not None and claim.kind is Kind.DIRECTORY
 
 
 def _is_still(sent: _Claim | None, live: Node | None) -> bool:

@@ -26,7 +26,7 @@ from corral.patch.collect.ignore import IgnoreRules
 from corral.patch.collect.selection import DEPENDENCY_DIRS, ChangeSet, ExportLimits, Selection, make_selection
 from corral.patch.collect.tally import Count, Tally, is_same_content
 from corral.patch.collect.tracked import TrackedPaths
-from corral.patch.name import MAX_DEPTH, is_git_component
+from corral.patch.name import MAX_DEPTH, is_git_component, is_toolbox_temp
 from corral.patch.tree import Kind, Node, kind_of, list_names, lstat, open_root
 from corral.schema.patch import Reason
 
@@ -95,6 +95,11 @@ class _Pair:
     @property
     def after(self) -> Kind | None:
         return None if self.up is None else kind_of(self.up.st_mode)
+
+    @property
+    def is_leftover(self) -> bool:
+        """What a killed file tool left; one that the original has already is a file like any other."""
+        return self.low is None and self.after is not Kind.DIRECTORY and is_toolbox_temp(self.name)
 
     @property
     def keeps(self) -> bool:
@@ -177,6 +182,8 @@ class _Walk:
             self._masked(place, pair)
         elif is_git_component(pair.name):
             self._subtree(place, pair, Reason.GIT_DIR)
+        elif pair.is_leftover:
+            self.selection.leave_out(pair.path, Reason.LEFTOVER)
         else:
             if pair.before is Kind.DIRECTORY and pair.after is not Kind.DIRECTORY:
                 self._tree(place, pair, ignored=(pair.name, True) in covered)
