@@ -17,7 +17,7 @@ from corral.sandbox.base import BoxInfo, Sink
 from corral.sandbox.box import Box, finish
 from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
 from corral.sandbox.channel.wire import warm_adapters
-from corral.sandbox.container import build_command_env, build_config, fit_limits, load_seccomp_profile
+from corral.sandbox.container import HOSTS, build_command_env, build_config, fit_limits, load_seccomp_profile
 from corral.sandbox.engine import Engine, ImageFacts, run_in_thread
 from corral.sandbox.janitor import Janitor, start_janitor
 from corral.sandbox.labels import RUN, labels
@@ -150,7 +150,7 @@ class DockerSandbox(BoxOperations):
             seccomp=load_seccomp_profile(),
             image_env=image.env,
             image_volumes=image.volumes,
-            has_hosts=image.has_hosts,
+            hosts_file=self._write_hosts(prepared),
         )
         assert self._janitor is not None
         self._box = Box(self._engine, self._janitor)
@@ -164,6 +164,15 @@ class DockerSandbox(BoxOperations):
             env={encode_name(k.encode()): encode_name(v.encode("utf-8", "surrogateescape")) for k, v in env.items()},
         )
         return await self._box.greet(hello)
+
+    def _write_hosts(self, prepared: PreparedWorkspace) -> str:
+        """The box's /etc/hosts, where the engine can see our files; else "": then it makes its own."""
+        path = self._spec.run_dir / "hosts"
+        if prepared.mode is not WorkspaceMode.OVERLAY or not str(path).isascii():
+            return ""
+        path.write_text(HOSTS, encoding="ascii")
+        path.chmod(0o644)
+        return str(path)
 
     async def _send_copy(self, prepared: PreparedWorkspace) -> None:
         limits = self._spec.limits

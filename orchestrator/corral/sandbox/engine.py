@@ -28,7 +28,6 @@ CHANGE_S = 60.0
 
 _API_VERSION = "1.41"
 """The oldest with all that we use (Docker 20.10). Asking each engine first would cost 10 ms of every start."""
-HOSTS_LABEL = "corral.hosts"
 
 T = TypeVar("T")
 Config = Mapping[str, Any]
@@ -41,8 +40,6 @@ class ImageFacts:
     id: str
     env: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
-    has_hosts: bool = False
-    """Its /etc/hosts names loopback, so the box needs none from the engine."""
 
 
 class ObjectGone(SandboxError):
@@ -71,7 +68,7 @@ class Engine:
     @property
     def is_local(self) -> bool:
         """The engine most likely runs on this machine. Only the box's own report proves it."""
-        return self.address.startswith(("unix://", "http+unix://"))
+        return self.address.startswith("unix://")
 
     def open_client(self, limit_s: float | None) -> APIClient:
         """A fresh client; close it."""
@@ -98,8 +95,16 @@ class Engine:
             raise _explain(what, error, self.address) from error
 
     def _ask_once(self, action: Callable[[APIClient], T], limit_s: float) -> T:
+        self._knock(limit_s)
         with contextlib.closing(self.open_client(limit_s)) as client:
             return action(client)
+
+    def _knock(self, limit_s: float) -> None:
+        """Connect once by ourselves: the system's plain error, where docker-py wraps it and leaks the socket."""
+        if self.is_local:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.settimeout(limit_s)
+                probe.connect(self.address.partition("://")[2])
 
     async def call(self, what: str, action: Callable[[APIClient], T], limit_s: float = QUICK_S) -> T:
         """ask() in a thread of its own. Raises EngineTimeout at the limit whatever the thread does."""
@@ -118,12 +123,13 @@ class Engine:
             raw = await self.call("inspect the image", lambda client: client.inspect_image(name))  # type: ignore[no-untyped-call]
         except ObjectGone:
             raise ImageError(f"the engine has no image {name!r}", hint="build it with: corral image build") from None
+        if not isinstance(raw, dict) or not isinstance(raw.get("Id"), str):
+            raise EngineUnavailable(f"{self.address!r} answers, but not as a container engine does")
         config = raw.get("Config") or {}
         return ImageFacts(
             raw["Id"],
             tuple(config.get("Env") or ()),
             tuple(config.get("Volumes") or ()),
-            (config.get("Labels") or {}).get(HOSTS_LABEL) == "1",
         )
 
     async def create_container(self, config: Config, name: str) -> str:
@@ -277,7 +283,7 @@ def _find_root(error: BaseException) -> BaseException:
     """The system's own error at the bottom: the libraries wrap it several times, as cause, context or argument."""
     seen: list[BaseException] = [error]
     for candidate in seen:
-        if isinstance(candidate, OSError) and candidate.errno is not None:
+        if isinstance(candidate, OSError) and isinstance(candidate.errno, int):
             return candidate
         linked = (candidate.__cause__, candidate.__context__, getattr(candidate, "reason", None), *candidate.args)
         seen += [other for other in linked if isinstance(other, BaseException) and other not in seen]
