@@ -23,6 +23,7 @@ from corral.schema.visible import visible
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)?", re.IGNORECASE)
 _UNITS = {"b": 1, "kib": 1 << 10, "mib": MIB, "gib": GIB, "tib": GIB << 10}
+_REFERENCE = "docs/reference/settings.md"
 _FROM_ENVIRONMENT = {"name": "CORRAL_MODEL", "base_url": "OPENAI_BASE_URL"}
 
 
@@ -217,7 +218,10 @@ def _explain(file: Path, text: str, error: ValidationError, taken: Mapping[tuple
         return _mistake(file, text, where, "there is no such setting", _hint_names(where), more=more)
     problem = str(first["msg"]).removeprefix("Value error, ")
     if where in taken:
-        return ConfigError(f"{taken[where]}: {first['input']!r}: {problem[:1].lower()}{problem[1:]}")
+        return ConfigError(
+            f"{taken[where]}: {first['input']!r}: {problem[:1].lower()}{problem[1:]}",
+            hint=f"see {'.'.join(where)} in {_REFERENCE}",
+        )
     return _mistake(file, text, where, f"{first['input']!r}: {problem[:1].lower()}{problem[1:]}", more=more)
 
 
@@ -229,7 +233,7 @@ def _mistake(
     place = f"{file}:{line}" if line else str(file)
     return ConfigError(
         f"{place}: {'.'.join(map(visible, where))}: {problem}{also}",
-        hint=hint or "docs/reference/settings.md lists what is allowed",
+        hint=hint or f"{_REFERENCE} lists what is allowed",
     )
 
 

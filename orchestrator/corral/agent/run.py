@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Protocol
 
-from corral.agent.stop import EXIT_CODES, Spent, StopReason, is_complete
-from corral.errors import BoxLost, CorralError, ModelError, SandboxError, SandboxProtocolError
+from corral.agent.stop import EXEC_FAILED, EXIT_CODES, Spent, StopReason, is_complete
+from corral.errors import BoxLost, ConfigError, CorralError, ModelError, SandboxError, SandboxProtocolError
 from corral.record import find_actor
 from corral.sandbox.base import BoxInfo, Sandbox
 from corral.schema.events import (
@@ -85,9 +85,16 @@ class Outcome:
     patch: Patch | None
     error: CorralError | None
     duration_s: float
+    door: str = "run"
 
     @property
     def exit_code(self) -> int:
+        """What corral exits with, and what the record says: 2 for the user's mistake; for exec 125 is corral's or the
+        engine's failure, and every other code the command's."""
+        if isinstance(self.error, ConfigError):
+            return self.error.exit_code
+        if self.error is not None and self.door == "exec":
+            return EXEC_FAILED
         return EXIT_CODES[self.ending.reason] if self.ending.exit_code is None else self.ending.exit_code
 
 
@@ -144,7 +151,14 @@ class Run:
         if progress.error is not None:
             self._note(progress.error)
         assert progress.ending is not None
-        outcome = Outcome(progress.ending, progress.box, progress.patch, progress.error, time.monotonic() - begun)
+        outcome = Outcome(
+            progress.ending,
+            progress.box,
+            progress.patch,
+            progress.error,
+            time.monotonic() - begun,
+            self.started.door,
+        )
         self._finish(outcome)
         return outcome
 

@@ -35,6 +35,9 @@ class Spent:
     cost_usd: float | None = None  # None: not known, or no model was asked
 
 
+EXEC_FAILED = 125
+"""What `exec` exits with when corral or the engine failed."""
+
 EXIT_CODES: dict[StopReason, int] = {
     StopReason.FINISHED: 0,
     StopReason.FINISHED_INCOMPLETE: 0,

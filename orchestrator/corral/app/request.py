@@ -8,7 +8,6 @@ from pathlib import Path
 from corral.agent.budget import Limits as AgentLimits
 from corral.agent.command import find_cause
 from corral.agent.run import Outcome
-from corral.errors import ConfigError
 from corral.sandbox.spec import Limits as BoxLimits
 from corral_protocol.message import ExecResult
 
@@ -47,9 +46,6 @@ class ExecOutcome:
     @property
     def exit_code(self) -> int:
         """SPEC: the command's own; 125 when corral or the engine failed, 130 when cancelled."""
-        error = self.outcome.error
-        if error is not None:
-            return 2 if isinstance(error, ConfigError) else 125
         return self.outcome.exit_code
 
     @property
@@ -83,8 +79,7 @@ class AgentOutcome:
 
     @property
     def exit_code(self) -> int:
-        error = self.outcome.error
-        return error.exit_code if error is not None else self.outcome.exit_code
+        return self.outcome.exit_code
 
 
 @dataclass(frozen=True)

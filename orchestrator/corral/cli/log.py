@@ -28,15 +28,27 @@ def show(run: str, *, json: Json = False) -> int:
     json
         The events themselves, as JSON Lines.
     """
-    from corral.record import Problem, read_events, render_event, render_json, render_problem  # late: start-up time
+    from corral.record import (  # late: start-up time
+        Problem,
+        read_events,
+        render_event,
+        render_json,
+        render_problem,
+        verify_record,
+    )
 
     bad = 0
-    for one in read_events(find_record(run)):
+    record = find_record(run)
+    for one in read_events(record):
         if isinstance(one, Problem):
             bad += 1
             note(paint(render_problem(one), "red"))
         else:
             print_line(render_json(one) if json else render_event(one))
+    # Lines can be read and still not be what was written.
+    if not bad and (problem := verify_record(record).problem) is not None:
+        bad += 1
+        note(paint(render_problem(problem), "red"))
     return 1 if bad else 0
 
 

@@ -15,6 +15,7 @@ from corral.errors import ConfigError
 
 if TYPE_CHECKING:
     from corral.app import AgentOutcome, AgentRequest
+    from corral.schema.events import Event
 
 Number = TypeVar("Number", int, int | None, float | None)
 
@@ -108,19 +109,26 @@ def run(
 
 
 async def _run(request: AgentRequest, *, as_json: bool) -> AgentOutcome:
-    from corral import app
+    from corral import app  # late: start-up time
     from corral.cli.interrupt import cancel_on_signals
     from corral.cli.live import LiveView, print_event
 
-    view = LiveView()
-    return await cancel_on_signals(
-        app.run_agent(request, watch=print_event if as_json else view.event, on_box=None if as_json else view.box)
-    )
+    view, gone = LiveView(), asyncio.Event()
+
+    def feed(event: Event) -> None:
+        try:
+            print_event(event)
+        except BrokenPipeError:
+            gone.set()  # nobody reads what the run says: it ends as by Ctrl-C
+            raise
+
+    run = app.run_agent(request, watch=feed if as_json else view.event, on_box=None if as_json else view.box)
+    return await cancel_on_signals(run, gone=gone)
 
 
 def show_result(outcome: AgentOutcome, *, as_json: bool) -> None:
     """The end: for people on stderr, for programs one last line of JSON."""
-    from corral.app import explain
+    from corral.app import explain  # late: start-up time
     from corral.cli.summary import show_end
 
     done = outcome.outcome
@@ -146,5 +154,5 @@ def show_result(outcome: AgentOutcome, *, as_json: bool) -> None:
 def check_positive(flag: str, value: Number) -> Number:
     """A usable limit. Raises ConfigError."""
     if value is not None and value <= 0:
-        raise ConfigError(f"{flag} {value!r} is not above 0", hint="leave it out for no limit")
+        raise ConfigError(f"{flag} {value!r} is not above 0", hint="leave it out for the default")
     return value

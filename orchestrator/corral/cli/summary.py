@@ -40,9 +40,9 @@ def show_end(outcome: Outcome, run_id: str, patch_file: Path | None) -> None:
 
 
 def _headline(outcome: Outcome) -> str:
-    parts = [
-        f"{visible(outcome.ending.summary, limit=200) or outcome.ending.reason.value} in {outcome.duration_s:.1f} s"
-    ]
+    # An error has been told in full above.
+    summary = "" if outcome.error else visible(outcome.ending.summary, limit=200)
+    parts = [f"{summary or outcome.ending.reason.value} in {outcome.duration_s:.1f} s"]
     if outcome.box is not None:
         parts += [f"box ready in {outcome.box.start_s:.1f} s", outcome.box.mode.value]
     if not is_complete(outcome.ending.reason) and outcome.patch and outcome.patch.files:

@@ -158,7 +158,10 @@ def load_script(path: Path) -> Script:
             raise ConfigError(f"the script {str(path)!r} is over {_MAX_SCRIPT_BYTES >> 20} MiB")
         return Script.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise ConfigError(f"the script {str(path)!r} cannot be read: {error.strerror}") from None
+        raise ConfigError(
+            f"the script {str(path)!r} cannot be read: {error.strerror}",
+            hint="--model scripted:FILE names a JSON file; docs/reference/script.md has its fields",
+        ) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the file"
