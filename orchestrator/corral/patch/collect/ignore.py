@@ -20,8 +20,8 @@ from corral.patch.git import GitProcess, Repository
 from corral.patch.tree import open_file, open_parent
 
 MAX_RULES = 1 << 20  # bytes of one rule file; the rest is not read
-ANSWER_LIMIT_S = 20.0
-WALK_LIMIT_S = 3600.0
+ANSWER_LIMIT_S = 5.0
+WALK_LIMIT_S = 120.0
 _BATCH = 16 << 10  # fits the pipe whole: we never block writing while git blocks answering
 
 
@@ -110,7 +110,10 @@ class IgnoreRules:
         waiting.register(git.stdout, select.POLLIN)
         while self._buffer.count(b"\0") < 4:
             if not waiting.poll(ANSWER_LIMIT_S * 1000):
-                raise PatchError("the workspace's ignore rules take too long", hint="look at its .gitignore files")
+                raise PatchError(
+                    "the workspace's ignore rules take too long to evaluate",
+                    hint="look at its .gitignore files, or export with --include-ignored",
+                )
             data = os.read(git.stdout.fileno(), 1 << 16)
             if not data:
                 git.finish()
