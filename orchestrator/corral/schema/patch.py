@@ -1,7 +1,7 @@
 """Patch, FileChange, NotExported, Finding: what review, policy, record and apply share about a patch.
 
 Paths are in the wire form of corral_protocol.name: text where the name is UTF-8, NUL plus base64 where it is not.
-They are for machines; show them through `corral.patch.name.display`.
+They are for machines; show them through `corral.schema.path.show_path`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Reason(StrEnum):
     BASE_CHANGED = "base_changed"  # the original was edited while the box ran
     IN_THE_WAY = "in_the_way"  # something that is not exported stands at this path, or at a parent of it
     UNREADABLE = "unreadable"  # the mode forbids us to read it
+    LEFTOVER = "leftover"  # a temporary file of a file tool that was killed half way
     TOO_MANY = "too_many_files"
     TOO_LARGE = "too_large"
     BAD_NAME = "bad_name"  # too long, too deep, or a name git refuses to write
