@@ -15,7 +15,8 @@ class Method(StrEnum):
     HELLO = "hello"  # Hello -> HelloReply; must be the first request
     PING = "ping"  # {} -> Pong; renews the lease
     EXEC = "exec"  # Exec -> ExecResult; answered when the command's own process has ended
-    CANCEL = "exec.cancel"  # Cancel -> {}; kills that exec's whole tree, its exec answers with status `killed`
+    CANCEL = "exec.cancel"  # Cancel -> {}; kills that exec's whole tree, its exec answers with status `killed`;
+    # after the answer it ends what runs on in the background. A file request answers `cancelled`. Never an error.
     FREEZE = "freeze"  # {} -> FreezeReply; every untrusted process is stopped when it answers
     THAW = "thaw"  # {} -> {}
     KILL_ALL = "kill_all"  # {} -> {}; every untrusted process is gone when it answers
@@ -129,7 +130,7 @@ class ExecResult:
 
 @dataclass(frozen=True)
 class Cancel:
-    id: int  # JSON-RPC id of the exec
+    id: int  # JSON-RPC id of the exec or file request
 
 
 @dataclass(frozen=True)
@@ -343,7 +344,7 @@ class Credit:
 @dataclass(frozen=True)
 class StreamClose:
     stream: int
-    total: int
+    total: int  # bytes sent on this stream
     error: str = ""  # an ErrorCode when the stream ended early
 
 
