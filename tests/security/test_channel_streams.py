@@ -10,6 +10,7 @@ import pytest
 from tests.security.hostile_box import HostileBox, open_hostile_box
 
 from corral.errors import SandboxProtocolError, ToolError
+from corral.sandbox.channel.stream import MAX_WINDOW
 from corral_protocol import MAX_CHUNK_BYTES
 from corral_protocol.message import INITIAL_CREDIT, FetchReply
 
@@ -92,16 +93,20 @@ async def test_a_slow_sink_gets_no_more_than_the_credit_and_one_piece_at_a_time(
         assert got == b"".join(bytes([value]) * MAX_CHUNK_BYTES for value in range(4))
 
 
-async def test_credit_comes_back_as_the_sink_consumes() -> None:
+async def test_credit_comes_back_as_the_sink_consumes_and_the_window_has_an_end() -> None:
     async with open_hostile_box() as box:
         _, _, stream = await start_fetch(box, lambda piece: None)
-        for _ in range(2):
+        sent = granted = 0
+        credit = INITIAL_CREDIT
+        for _ in range(60):
             await box.chunk(stream, bytes(MAX_CHUNK_BYTES))
-        assert await box.hear() == {
-            "jsonrpc": "2.0",
-            "method": "stream.credit",
-            "params": {"stream": stream, "bytes": INITIAL_CREDIT // 2},
-        }
+            sent += MAX_CHUNK_BYTES
+            if sent % (INITIAL_CREDIT // 2) == 0:
+                message = await box.hear()
+                assert (message["method"], message["params"]["stream"]) == ("stream.credit", stream)
+                granted += message["params"]["bytes"]
+            assert (credit := INITIAL_CREDIT + granted - sent) <= MAX_WINDOW
+        assert credit == MAX_WINDOW
 
 
 async def test_a_broken_sink_fails_its_call_only() -> None:

@@ -17,6 +17,8 @@ from corral_protocol.message import INITIAL_CREDIT
 
 GRANT_BYTES = INITIAL_CREDIT // 2
 """Credit goes back in lumps of this size: the sender never runs dry, and credits stay under 1 % of the messages."""
+MAX_WINDOW = 1 << 20
+"""A sink that keeps up gets a wider window, up to this: four pipes lie between the command and us."""
 MAX_CREDIT = 1 << 30
 _NO_TARGET = 1 << 63
 _SINK_FAILURES = (OSError, ValueError, CorralError)
@@ -42,6 +44,7 @@ class Inbound:
         self._credit = INITIAL_CREDIT
         self._consumed = 0
         self._granted = 0
+        self._window = INITIAL_CREDIT
         self._target = _NO_TARGET
         self._is_closed = False
         self._queue: deque[bytes] = deque()
@@ -106,9 +109,11 @@ class Inbound:
         self._consumed += size
         fresh = self._consumed - self._granted
         if fresh >= GRANT_BYTES and not self._is_closed:
+            wider = min(fresh, MAX_WINDOW - self._window)
+            self._window += wider
             self._granted += fresh
-            self._credit += fresh
-            self._grant(self.stream, fresh)
+            self._credit += fresh + wider
+            self._grant(self.stream, fresh + wider)
 
     def close(self, total: int, error: str) -> None:
         """The box says that it has sent all."""
