@@ -42,7 +42,8 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
 class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    # Without use_attribute_docstrings, which would parse this file's source at every start.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class LimitSettings(_Settings):

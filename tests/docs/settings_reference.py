@@ -11,6 +11,7 @@ from typing import Any
 import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from tests.docs.event_reference import describe_fields
 
 from corral.config import Settings, parse_size
 
@@ -49,12 +50,12 @@ def render_reference() -> str:
 
 def _rows(model: type[BaseModel], prefix: str) -> list[str]:
     rows = []
+    texts = describe_fields(model)
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             rows += _rows(field.annotation, f"{prefix}{name}.")
             continue
-        text = " ".join((field.description or "").split())
-        rows.append(f"| `{prefix}{name}` | {_describe_kind(field)} | {_describe_default(field)} | {text} |\n")
+        rows.append(f"| `{prefix}{name}` | {_describe_kind(field)} | {_describe_default(field)} | {texts[name][1]} |\n")
     return rows
 
 
