@@ -17,6 +17,7 @@ app = App(
     help="Run an LLM agent, or any command, on a repository nobody trusts yet.",
     version_flags=["--version"],
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,  # told below, like every other end
 )
 
 _COMMANDS = {
@@ -63,6 +64,10 @@ def _dispatch(arguments: list[str]) -> int:
         code = 125 if in_exec and not isinstance(error, ConfigError) else error.exit_code
         return fail(error.message, hint=error.hint, code=code)
     except BrokenPipeError:
+        raise
+    except SystemExit as stop:
+        if stop.code == 1:
+            raise BrokenPipeError from None  # how the help's printer says that nobody reads it
         raise
     except Exception as error:
         if os.environ.get("CORRAL_DEBUG"):
