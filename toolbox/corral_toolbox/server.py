@@ -410,7 +410,7 @@ def _run(loop: Loop) -> None:
 
 def main() -> None:
     """Be the box until the host has gone. Never returns."""
-    # SECURITY: everything below signals -1, which outside a pid namespace of our own is every process of the machine.
+    # SECURITY: everything below signals -1: outside of a pid namespace that is the whole machine (test_server.py).
     if os.getpid() != 1:
         sys.stderr.write("corral-toolbox: only runs as the first process of a container\n")
         os._exit(EXIT_USAGE)
