@@ -210,7 +210,8 @@ class _Judge:
         if place.count(b"/") + 1 >= MAX_DEPTH:
             return Reason.BAD_NAME
         was_directory = _is_directory(before)
-        if was_directory and self.tracked.is_submodule(place):
+        has_git = place + b"/.git" in self.sent or place + b"/.git" in self.now
+        if was_directory and has_git and self.tracked.is_submodule(place):
             return Reason.SUBMODULE
         if after is not None and after.kind is Kind.DIRECTORY and after.error:
             return Reason.UNREADABLE

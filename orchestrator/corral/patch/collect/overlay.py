@@ -230,13 +230,20 @@ class _Walk:
             return Reason.BAD_NAME
         if pair.low is not None and pair.before is Kind.DIRECTORY and pair.low.st_dev != self.device:
             return Reason.SUBMOUNT
-        if pair.before is Kind.DIRECTORY and self.tracked.is_submodule(pair.path):
+        if pair.before is Kind.DIRECTORY and self._has_git(place, pair) and self.tracked.is_submodule(pair.path):
             return Reason.SUBMODULE
         if self.include_ignored:
             return None
         if pair.before is not Kind.DIRECTORY and pair.name in DEPENDENCY_DIRS:
             return Reason.DEPENDENCY_DIR
         return Reason.IGNORED if ignored and not self.tracked.has_below(pair.path) else None
+
+    def _has_git(self, place: _Place, pair: _Pair) -> bool:
+        """Whether it may be a submodule at all: asking the index costs time that grows with the repository."""
+        name = pair.name + b"/.git"
+        return lstat(name, place.lower) is not None or (
+            pair.after is Kind.DIRECTORY and lstat(name, place.upper) is not None
+        )
 
     def _note_directory(self, pair: _Pair, up: int | None, low: int | None, *, is_bare: bool) -> None:
         if up is not None and low is not None:
