@@ -71,6 +71,12 @@ def exec_command(
 
     if not command:
         raise ConfigError("no command given", hint="corral exec [options] -- CMD ...")
+    if command[0].startswith("-"):
+        # A mistyped option would be run as the command.
+        raise ConfigError(
+            f"{command[0]!r} is no option, and no command",
+            hint="corral exec --help has the options; put -- before the command: corral exec [options] -- CMD ...",
+        )
     request = app.ExecRequest(
         argv=[os.fsencode(part) for part in command],
         workspace=directory,
@@ -92,7 +98,7 @@ def exec_command(
 
 
 async def _execute(request: ExecRequest, *, silent: bool) -> ExecOutcome:
-    from corral import app
+    from corral import app  # late: start-up time
     from corral.cli.interrupt import cancel_on_signals
     from corral.cli.stdio import read_stdin
 
@@ -113,7 +119,7 @@ class _Screen:
     """One of our own streams: raw bytes to a pipe or file, escaped text to a terminal."""
 
     def __init__(self, stream: TextIO, gone: asyncio.Event) -> None:
-        from corral.cli.stdio import Output
+        from corral.cli.stdio import Output  # late: start-up time
         from corral.cli.terminal import TerminalFilter
 
         stream.flush()
@@ -167,7 +173,7 @@ def save_patch(kept: Path | None, target: Path) -> None:
 
 
 def _to_json(done: ExecOutcome) -> dict[str, object]:
-    from corral.app import explain
+    from corral.app import explain  # late: start-up time
 
     result, outcome = done.result, done.outcome
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -34,7 +35,11 @@ def list_all(*, json: Annotated[bool, Parameter(name="--json", negative="")] = F
     for run_id in runs:
         try:
             meta = load_meta(run_id, root)
-            workspace, command, outcome = visible(meta.workspace), meta.command, meta.outcome or "not ended"
+            workspace, command, outcome = (
+                visible(meta.workspace),
+                meta.command,
+                meta.outcome or _find_state(run_id, root),
+            )
         except RecordError as error:
             workspace, command, outcome = "", "", error.message
         if json:
@@ -62,6 +67,13 @@ def rm(*runs: str) -> int:
         asyncio.run(remove_run(run_id, root))
         print_line(f"removed {os.path.basename(run_id)}")
     return 0
+
+
+def _find_state(run_id: str, root: Path) -> str:
+    """Of a run that has not said how it ended."""
+    from corral.record import RECORD_NAME, is_being_written  # late: start-up time
+
+    return "running" if is_being_written(root / run_id / RECORD_NAME) else "killed"
 
 
 def _shorten(command: str, length: int = 48) -> str:

@@ -7,6 +7,7 @@ writes them. A reader that stops reading slows its command, nothing else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import threading
@@ -84,7 +85,8 @@ class Output:
                 view = view[os.write(self._descriptor, view) :]
         except OSError:
             self.broken = True
-            self._loop.call_soon_threadsafe(self._gone.set)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(self._gone.set)
 
 
 def _finish(done: asyncio.Future[None]) -> None:

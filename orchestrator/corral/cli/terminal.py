@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterator
 
 from corral.schema.visible import visible
 
 # A colour and nothing else: CSI, digits and semicolons, `m`.
-_SGR = re.compile(r"\x1b\[[0-9;:]{0,32}m")
-_PARTIAL = re.compile(r"\x1b(?:\[[0-9;:]{0,32})?\Z")
-# SECURITY: everything a terminal could act on; test_terminal_escapes_what_a_terminal_executes
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
-)
+_SGR = re.compile(r"\x1b\[([0-9;:]{0,32})m")
+# What may go on in the next piece: the beginning of a colour, or the first half of CR LF.
+_PARTIAL = re.compile(r"(?:\x1b(?:\[[0-9;:]{0,32})?|\r)\Z")
+_SUSPECT = re.compile(r"[^\t\n\x20-\x7e]+")
+_CONCEAL = "8"
+_WIDTH = {"5": 1, "2": 3}  # numbers that follow 38;5 and 38;2: a colour's own
 
 
 class TerminalFilter:
@@ -41,17 +41,34 @@ class TerminalFilter:
         position = 0
         for colour in _SGR.finditer(text):
             out.append(_escape(text[position : colour.start()]))
-            if self._colours:
-                out.append(colour[0])
-                self._coloured = colour[0] not in ("\x1b[m", "\x1b[0m")
+            out.append(self._pass_colour(colour))
             position = colour.end()
         out.append(_escape(text[position:]))
         if final and self._coloured:
             out.append("\x1b[0m")
         return "".join(out)
 
+    def _pass_colour(self, colour: re.Match[str]) -> str:
+        if _CONCEAL in _list_attributes(colour[1]):
+            return _escape(colour[0])  # text that cannot be seen
+        if not self._colours:
+            return ""
+        self._coloured = colour[1] not in ("", "0")
+        return colour[0]
+
+
+def _list_attributes(parameters: str) -> Iterator[str]:
+    """The attributes of a colour sequence, without the numbers that belong to a colour."""
+    rest = iter(re.split("[;:]", parameters))
+    for one in rest:
+        yield one.lstrip("0")
+        if one in ("38", "48", "58"):
+            for _ in range(_WIDTH.get(next(rest, ""), 0)):
+                next(rest, "")
+
 
 def _escape(text: str) -> str:
     # A bare carriage return would rewrite the line that was just read: it becomes a line end.
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _UNSAFE.sub(lambda match: visible(match[0]), text)
+    # SECURITY: everything a terminal could act on, or an eye not see; test_terminal_escapes_what_a_terminal_executes
+    return _SUSPECT.sub(lambda match: visible(match[0]), text)
