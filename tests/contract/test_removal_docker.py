@@ -10,7 +10,7 @@ import pytest
 
 from corral.errors import SandboxError
 from corral.sandbox.engine import Engine
-from corral.sandbox.sweeper import sweep_directory
+from corral.sandbox.removal import remove_as_root
 
 pytestmark = pytest.mark.docker
 
@@ -20,7 +20,7 @@ def image(request: pytest.FixtureRequest) -> str:
     return os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
 
 
-def test_empties_what_others_own_and_follows_no_link(
+async def test_removes_what_others_own_and_follows_no_link(
     tmp_path: Path, image: str, docker_engine: docker.DockerClient
 ) -> None:
     work, outside = tmp_path / "work", tmp_path / "outside"
@@ -33,18 +33,19 @@ def test_empties_what_others_own_and_follows_no_link(
     if os.geteuid() == 0:
         os.chown(work / "work/deep", 12345, 12345)
     (work / "work/deep").chmod(0)
-    sweep_directory(Engine(), image, work)
-    assert list(work.iterdir()) == []
+    await remove_as_root(Engine(), work, image=image)
+    assert not work.exists()
     assert (outside / "kept").read_text() == "kept"
-    assert docker_engine.api.containers(all=True, filters={"label": "corral.role=sweeper"}) == []
+    assert docker_engine.api.containers(all=True, filters={"label": "corral.role=removal"}) == []
 
 
-def test_refuses_what_is_not_ours(tmp_path: Path, image: str) -> None:
-    (tmp_path / "real").mkdir()
+async def test_refuses_what_is_not_ours(tmp_path: Path, image: str) -> None:
+    (tmp_path / "real/work").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
     with pytest.raises(SandboxError):
-        sweep_directory(Engine(), image, tmp_path / "link")
+        await remove_as_root(Engine(), tmp_path / "link/work", image=image)
     if os.geteuid() == 0:
         os.chown(tmp_path / "real", 12345, 12345)
         with pytest.raises(SandboxError):
-            sweep_directory(Engine(), image, tmp_path / "real")
+            await remove_as_root(Engine(), tmp_path / "real/work", image=image)
+    assert (tmp_path / "real/work").is_dir()
