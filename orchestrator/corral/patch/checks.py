@@ -209,8 +209,11 @@ def check_collisions(patch: ParsedPatch, workspace: Path) -> tuple[Finding, ...]
     """Names that collide with what stands in the workspace and is not removed by the patch."""
     removed = {file.old_path for file in patch.files if file.new_path != file.old_path}
     spelled = spelled_paths(patch)
+    wanted = {path.rpartition(b"/")[2].lower() for paths in spelled.values() for path in paths}
     for parent in sorted({path.rpartition(b"/")[0] for paths in spelled.values() for path in paths}):
         for name in _names_in(workspace, parent):
+            if name.isascii() and name.lower() not in wanted:
+                continue  # most names: not worth folding
             path = parent + b"/" + name if parent else name
             if path not in removed and fold_case(path) in spelled:
                 spelled[fold_case(path)].add(path)

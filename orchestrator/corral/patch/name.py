@@ -100,4 +100,6 @@ def hidden_character(part: bytes) -> str | None:
 
 def fold_case(path: bytes) -> str:
     """What a case-insensitive, normalising file system makes of a path."""
+    if path.isascii():
+        return path.decode("ascii").lower()
     return unicodedata.normalize("NFC", path.decode("utf-8", "surrogateescape")).casefold()

@@ -22,6 +22,8 @@ from corral.patch.tree import open_file, open_parent
 MAX_RULES = 1 << 20  # bytes of one rule file; the rest is not read
 ANSWER_LIMIT_S = 5.0
 WALK_LIMIT_S = 120.0
+MAX_ALL_RULES = 32 << 20  # bytes of all rule files together
+_MEMORY = "/dev/shm"
 _BATCH = 16 << 10  # fits the pipe whole: we never block writing while git blocks answering
 
 
@@ -34,6 +36,7 @@ class IgnoreRules:
         self._repository: Repository | None = None
         self._git: GitProcess | None = None
         self._buffer = b""
+        self._taken = 0
 
     def __enter__(self) -> Self:
         exclude = self._load(b".git/info/exclude")
@@ -83,6 +86,12 @@ class IgnoreRules:
             return b""
         with os.fdopen(descriptor, "rb") as stream:
             rules = stream.read(MAX_RULES)
+        self._taken += len(rules)
+        if self._taken > MAX_ALL_RULES:
+            raise PatchError(
+                f"the workspace's ignore rules are over {MAX_ALL_RULES:,} bytes",
+                hint="export with --include-ignored",
+            )
         lines = (line.strip() for line in rules.splitlines())
         return rules if any(line and not line.startswith(b"#") for line in lines) else b""
 
@@ -130,4 +139,6 @@ class IgnoreRules:
 
 
 def _temporary_directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="corral-git-", ignore_cleanup_errors=True)
+    """In memory where there is a place for it: removing ten directories from a disk costs more than all the rest."""
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
+    return tempfile.TemporaryDirectory(prefix="corral-git-", dir=memory, ignore_cleanup_errors=True)
