@@ -191,7 +191,12 @@ async def test_root_file_system_is_read_only_and_writable_places_are_limited(box
 
 async def test_masked_places_tell_nothing(box: DockerSandbox) -> None:
     assert await ask(box, "cat /proc/kallsyms /proc/keys /proc/cmdline /proc/iomem | wc -c") == "0"
-    assert await ask(box, "ls -A /sys/firmware /sys/block /sys/module /sys/kernel/debug | grep -v : | wc -w", errors="/dev/null") == "0"
+    assert (
+        await ask(
+            box, "ls -A /sys/firmware /sys/block /sys/module /sys/kernel/debug | grep -v : | wc -w", errors="/dev/null"
+        )
+        == "0"
+    )
     assert await ask(box, "test -w /proc/sys/vm/drop_caches; echo $(( ! $? ))") == "0"
 
 
@@ -224,7 +229,7 @@ async def test_what_an_image_sets_does_not_reach_the_toolbox(
     lines: list[str], tmp_path: Path, image: str, docker_engine: docker.DockerClient
 ) -> None:
     text = "\n".join([f"FROM {image}", *lines])
-    built, _ = docker_engine.images.build(fileobj=io.BytesIO(text.encode()), network_mode="none")
+    built, _ = docker_engine.images.build(fileobj=io.BytesIO(text.encode()), network_mode="none", rm=True, forcerm=True)
     (tmp_path / "workspace").mkdir()
     try:
         async with DockerSandbox(make_spec(tmp_path / "workspace", tmp_path, str(built.id))) as box:

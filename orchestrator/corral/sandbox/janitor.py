@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from functools import cache
-from typing import IO
 
 from corral.sandbox.labels import BOOT, OWNER_PID, OWNER_START, labels, owner_is_alive
 
@@ -24,8 +23,8 @@ _OWNER_POLL_S = 0.02
 class Janitor:
     """The orchestrator's end. Telling it something never fails: it may have been killed, and that is no error here."""
 
-    def __init__(self, pipe: IO[bytes]) -> None:
-        self._pipe = pipe
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe  # a bare descriptor, open until this process ends: its end is the message
 
     def hold(self, name: str) -> None:
         """Mounts and directories are about to be made, until forget()."""
@@ -45,7 +44,7 @@ class Janitor:
 
     def _tell(self, line: str) -> None:
         try:
-            os.write(self._pipe.fileno(), line.encode("ascii", "backslashreplace"))
+            os.write(self._pipe, line.encode("ascii", "backslashreplace"))
         except OSError:
             return
 
@@ -60,17 +59,18 @@ def _start_for(pid: int) -> Janitor:
     marks = labels("", "janitor")
     # SECURITY: -P and cwd "/": with the working directory on the path, a workspace could bring its own `corral`
     # (test_janitor_never_imports_from_the_workspace).
+    reader, writer = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "corral.sandbox.janitor", str(pid), marks[OWNER_START], marks[BOOT]],
-        stdin=subprocess.PIPE,
+        stdin=reader,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd="/",
         start_new_session=True,
     )
-    assert process.stdin is not None
+    os.close(reader)
     process.returncode = 0  # it outlives us by design: no warning about a child that still runs
-    return Janitor(process.stdin)
+    return Janitor(writer)
 
 
 def main(arguments: list[str]) -> int:
