@@ -87,9 +87,9 @@ def prepare(
 ) -> Iterator[Prepared]:
     """Settings, run directory, record and box of one run; nothing is started yet. Raises ConfigError, RecordError."""
     settings = load_settings()
-    workspace = Path(os.path.abspath(request.workspace))
+    draft = build_spec(settings, request)  # what is wrong with it is said before there is a run
     with RunDir.create(settings.runs_dir()) as run_dir:
-        spec = build_spec(settings, request, workspace, run_dir)
+        spec = replace(draft, run_dir=run_dir.path, run_id=run_dir.run_id)
         log = RecordLog.open(run_dir.record)
         record: RunRecord = WatchedRecord(log, watch) if watch else log
         parts = Prepared(settings, run_dir, record, make_sandbox(spec), spec, command, _now())
@@ -104,12 +104,12 @@ def prepare(
                 log.close()
 
 
-def build_spec(settings: Settings, request: BoxRequest, workspace: Path, run_dir: RunDir) -> SandboxSpec:
-    """The box that settings and request ask for. Raises ConfigError."""
+def build_spec(settings: Settings, request: BoxRequest) -> SandboxSpec:
+    """The box that settings and request ask for, in no run yet. Raises ConfigError."""
     return SandboxSpec(
-        workspace=workspace,
-        run_dir=run_dir.path,
-        run_id=run_dir.run_id,
+        workspace=Path(os.path.abspath(request.workspace)),
+        run_dir=Path(),
+        run_id="",
         image=request.image or settings.image or "corral-sandbox",
         mode=parse_mode(request.mode) if request.mode else settings.mode,
         runtime=settings.runtime,
