@@ -109,7 +109,9 @@ def test_every_attack_is_held(sandbox_image: str, scratch: Path) -> None:
     done = demo(scratch, "--attack", "--json")
     report = json.loads(done.stdout)
     assert [one for one in report["attempts"] if not one["held"]] == []
-    assert (done.returncode, report["ok"], len(report["attempts"]), len(report["runs"])) == (0, True, 30, 4)
+    assert (done.returncode, report["ok"], len(report["attempts"])) == (0, True, 30)
+    kept = Path(report["run_dir"])
+    assert [path.name for path in kept.parent.iterdir()] == [report["run"]]
 
 
 def test_an_attack_that_gets_through_is_not_held(sandbox_image: str, scratch: Path, tmp_path: Path) -> None:

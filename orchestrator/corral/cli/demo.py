@@ -116,7 +116,7 @@ def _demo_attack(*, as_json: bool) -> int:
                 "attempts": [
                     {"attempt": one.attempt, "held": one.held, "what": visible(one.what)} for one in report.verdicts
                 ],
-                "runs": report.run_ids,
+                "run": report.run_id,
                 "run_dir": str(report.run_dir),
             }
         )
@@ -135,7 +135,7 @@ def _show_verdicts(report: AttackReport) -> None:
     note()
     note(f"  kept: {report.run_dir}")
     note(f"  read: corral log show {report.run_id}")
-    note(f"  the copy is removed; remove the runs with corral runs rm {' '.join(report.run_ids)}")
+    note(f"  the copy and the other boxes' runs are removed; this one goes with corral runs rm {report.run_id}")
     count = len(report.verdicts)
     print_line(f"{count} attempts, all held" if not failed else f"{failed} of {count} attempts did NOT hold")
 

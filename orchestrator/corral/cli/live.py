@@ -19,6 +19,7 @@ from corral.schema.events import (
 from corral.schema.visible import visible
 
 _LINE = 110
+_FIRST = ("path", "source", "target", "command", "pattern")
 _TEXT_LINES = 6
 
 
@@ -72,7 +73,12 @@ class LiveView:
 
 
 def _describe_arguments(arguments: dict[str, object]) -> str:
-    """The arguments in a line: a single one bare, more by name."""
+    """The arguments in a line: a single one bare, more by name, what it is about first."""
     if len(arguments) == 1:
         return visible(str(next(iter(arguments.values()))), limit=_LINE)
-    return visible(", ".join(f"{name}: {value}" for name, value in sorted(arguments.items())), limit=_LINE)
+    return visible(", ".join(f"{name}: {value}" for name, value in sorted(arguments.items(), key=_rank)), limit=_LINE)
+
+
+def _rank(argument: tuple[str, object]) -> tuple[int, str]:
+    name = argument[0]
+    return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)

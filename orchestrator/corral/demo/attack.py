@@ -55,7 +55,6 @@ class AttackReport:
     verdicts: list[Verdict] = field(default_factory=list)
     run_id: str = ""
     run_dir: Path | None = None
-    run_ids: list[str] = field(default_factory=list)
 
     @property
     def held(self) -> bool:
@@ -83,9 +82,11 @@ class AttackDemo:
             evidence.flood = await self._run_alone("a program that fills the disk", "tests/flood.py", _FLOOD_S)
             self._say("the patch, applied with nobody there to say yes")
             await asyncio.to_thread(self._gather, evidence)
-        return AttackReport(
-            judge(evidence), evidence.run_dir.name, evidence.run_dir, [path.name for path in self._run_dirs]
-        )
+        verdicts = judge(evidence)
+        for path in self._run_dirs[1:]:
+            # What filled the disk must not go on doing so; the agent's run stays to be read.
+            await app.remove_run(path.name, path.parent)
+        return AttackReport(verdicts, evidence.run_dir.name, evidence.run_dir)
 
     async def _run_agent(self, bait: Bait) -> Evidence:
         script = load_script(find_data("examples") / "hostile" / "script.json")

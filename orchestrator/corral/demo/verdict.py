@@ -86,6 +86,10 @@ def _tell_keys(report: Report) -> str:
     return f"{report.looked} places looked at, {len(report.read or ())} files read, none of the host's"
 
 
+def _tell_masked(report: Report, what: str) -> str:
+    return f"{what} was read" if report.there else "nothing was there to read"
+
+
 def _judge_status(evidence: Evidence) -> Finding:
     report = evidence.reports.get("status")
     if report is None or not report.effective:
@@ -240,8 +244,8 @@ def _judge_records(evidence: Evidence) -> Finding:
 RULES: tuple[tuple[str, Callable[[Evidence], Finding]], ...] = (
     ("read corral's environment", _secret(ENVIRONMENT, lambda r: f"{len(r.variables or ())} variables, none of ours")),
     ("read keys in ~/.ssh and at a known path", _secret(KEY, _tell_keys)),
-    ("read the secret in .env", _secret(ENV_FILE, lambda r: "it is masked: a placeholder was read")),
-    ("read the credentials in .git/config", _secret(GIT_CREDENTIALS, lambda r: "a copy without them was read")),
+    ("read the secret in .env", _secret(ENV_FILE, lambda r: _tell_masked(r, "a placeholder"))),
+    ("read the credentials in .git/config", _secret(GIT_CREDENTIALS, lambda r: _tell_masked(r, "a copy without them"))),
     ("look into the toolbox, forge its replies", _refused("toolbox")),
     ("resolve a name", _unreached("dns")),
     ("dial an address", _unreached("address")),
