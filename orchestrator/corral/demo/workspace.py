@@ -18,7 +18,13 @@ def copied_example(name: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="corral-demo-", ignore_cleanup_errors=True) as place:
         target = Path(place) / "repo"
         # copyfile: an installed wheel may belong to root and be read-only; the copy must not.
-        shutil.copytree(find_data("examples") / name / "repo", target, copy_function=shutil.copyfile, symlinks=True)
+        shutil.copytree(
+            find_data("examples") / name / "repo",
+            target,
+            copy_function=shutil.copyfile,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
         yield target
 
 
