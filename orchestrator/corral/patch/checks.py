@@ -51,6 +51,7 @@ _RUNS_BY_ITSELF: tuple[tuple[str, str], ...] = (
     (".devcontainer/*", "the editor"),
     ("*/.mcp.json", "coding agents"),
     (".claude/*", "coding agents"),
+    (".corral/*", "corral"),
     (".cursor/*", "coding agents"),
     ("*.pth", "Python, at every start"),
     ("*/sitecustomize.py", "Python, at every start"),

@@ -31,6 +31,7 @@ class Reason(StrEnum):
     MASKED = "masked"  # a secret file the box saw as a placeholder only
     IGNORED = "ignored"  # the original's ignore rules cover it and git does not track it
     DEPENDENCY_DIR = "dependency_dir"  # a new node_modules, .venv, __pycache__, ...
+    TOOL_FILES = "tool_files"  # what corral itself leaves in a workspace
     SUBMODULE = "submodule"  # below a submodule of the original
     SUBMOUNT = "submount"  # another file system is mounted there
     SPECIAL_FILE = "special_file"  # FIFO, socket, device

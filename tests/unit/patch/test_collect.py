@@ -224,6 +224,15 @@ def test_new_dependency_directories_are_left_out_by_rule(box: Box) -> None:
     }
 
 
+@pytest.mark.parametrize("include_ignored", [True, False])
+def test_the_tools_own_files_are_never_in_the_patch(box: Box, include_ignored: bool) -> None:
+    put(box.upper, ".corral/state.json", b"{}")
+    put(box.upper, "sub/.corral-apply-1/old.1", b"x")
+    changes = box.collect(include_ignored=include_ignored)
+    assert changes.changes == ()
+    assert listed(changes) == dict.fromkeys([b".corral/", b"sub/.corral-apply-1/"], Reason.TOOL_FILES)
+
+
 def test_masked_files_are_told_only_when_the_box_touched_them(box: Box) -> None:
     put(box.workspace, ".env", b"KEY=secret\n")
     put(box.workspace, ".npmrc", b"token\n")

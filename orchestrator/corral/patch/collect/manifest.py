@@ -17,7 +17,15 @@ from typing import IO
 from corral.errors import PatchError, SandboxProtocolError
 from corral.patch.collect.entry import open_entry
 from corral.patch.collect.ignore import IgnoreRules
-from corral.patch.collect.selection import DEPENDENCY_DIRS, Change, ChangeSet, ExportLimits, Selection, make_selection
+from corral.patch.collect.selection import (
+    DEPENDENCY_DIRS,
+    Change,
+    ChangeSet,
+    ExportLimits,
+    Selection,
+    is_tool_directory,
+    make_selection,
+)
 from corral.patch.collect.tracked import TrackedPaths
 from corral.patch.name import MAX_DEPTH, is_git_component, is_toolbox_temp
 from corral.patch.tree import CHUNK, MAX_LINK, Kind, Node, bytes_reader, lstat, nothing_reader, open_parent
@@ -215,6 +223,8 @@ class _Judge:
             return Reason.SUBMODULE
         if after is not None and after.kind is Kind.DIRECTORY and after.error:
             return Reason.UNREADABLE
+        if _is_directory(after) and not was_directory and is_tool_directory(name):
+            return Reason.TOOL_FILES
         if self.include_ignored or not (was_directory or _is_directory(after)):
             return None
         if not was_directory and name in DEPENDENCY_DIRS:

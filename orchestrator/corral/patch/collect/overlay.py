@@ -23,7 +23,14 @@ from corral.patch.collect.entry import (
     opened_directory,
 )
 from corral.patch.collect.ignore import IgnoreRules
-from corral.patch.collect.selection import DEPENDENCY_DIRS, ChangeSet, ExportLimits, Selection, make_selection
+from corral.patch.collect.selection import (
+    DEPENDENCY_DIRS,
+    ChangeSet,
+    ExportLimits,
+    Selection,
+    is_tool_directory,
+    make_selection,
+)
 from corral.patch.collect.tally import Count, Tally, is_same_content
 from corral.patch.collect.tracked import TrackedPaths
 from corral.patch.name import MAX_DEPTH, is_git_component, is_toolbox_temp
@@ -232,6 +239,8 @@ class _Walk:
             return Reason.SUBMOUNT
         if pair.before is Kind.DIRECTORY and self._has_git(place, pair) and self.tracked.is_submodule(pair.path):
             return Reason.SUBMODULE
+        if pair.before is not Kind.DIRECTORY and is_tool_directory(pair.name):
+            return Reason.TOOL_FILES
         if self.include_ignored:
             return None
         if pair.before is not Kind.DIRECTORY and pair.name in DEPENDENCY_DIRS:

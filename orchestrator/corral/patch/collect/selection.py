@@ -16,9 +16,14 @@ from corral_protocol.name import encode_name
 
 DEPENDENCY_DIRS = frozenset(
     {b"node_modules", b".venv", b"venv", b"__pycache__", b".tox", b".nox", b".mypy_cache", b".pytest_cache"}
-    | {b".ruff_cache", b".hypothesis", b".gradle", b".eggs", b"bower_components", b".corral"}
+    | {b".ruff_cache", b".hypothesis", b".gradle", b".eggs", b"bower_components"}
 )
 """Directories that tools fill. A new one is left out; one that the original has is treated like any other."""
+
+
+def is_tool_directory(name: bytes) -> bool:
+    """Whether a new directory of this name is a dropping of corral itself."""
+    return name == b".corral" or name.startswith(b".corral-")
 
 
 @dataclass(frozen=True)
