@@ -145,6 +145,9 @@ class Settings(_Settings):
     """Where runs are kept; an absolute path. Default: the user's data directory."""
     preset: Preset = "auto"
     """What an agent may do without being asked about."""
+    policy: tuple[Path, ...] = ()
+    """Files of rules of your own, as absolute paths, on top of the preset. A forbid of theirs always holds; the
+    built-in denials hold whatever they permit."""
     limits: LimitSettings = LimitSettings()
     timeouts: TimeoutSettings = TimeoutSettings()
     model: ModelSettings = ModelSettings()
@@ -173,6 +176,9 @@ def load_settings(path: Path | None = None, *, environ: Mapping[str, str] = os.e
         raise _explain(file, text, error, taken) from None
     if settings.data_dir is not None and not settings.data_dir.is_absolute():
         raise _mistake(file, text, ("data_dir",), f"{str(settings.data_dir)!r} is not an absolute path")
+    for rules in settings.policy:
+        if not rules.is_absolute():
+            raise _mistake(file, text, ("policy",), f"{str(rules)!r} is not an absolute path")
     return settings
 
 

@@ -100,7 +100,7 @@ def _describe_default(field: FieldInfo) -> str:
     _, extra = _unwrap(field.annotation)
     if any(getattr(item, "func", None) is parse_size for item in [*field.metadata, *extra]):
         return f"`{field.default >> 30} GiB`"
-    return f"`{field.default}`"
+    return "`[]`" if field.default == () else f"`{field.default}`"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from corral.tools.base import ToolTimeouts
 
 if TYPE_CHECKING:
     from corral.llm import ModelClient
+    from corral.policy import PolicyEngine
 
 REPLAY = "replay:"
 
@@ -51,6 +52,15 @@ def choose_preset(name: str, *, plan: bool) -> tuple[Preset, Mode]:
     except ValueError:
         known = ", ".join(preset.value for preset in Preset)
         raise ConfigError(f"there is no preset {name!r}", hint=f"one of: {known}") from None
+
+
+def load_policy(settings: Settings, preset: Preset) -> PolicyEngine:
+    """The built-in denials, the preset, the user's own files. Raises ConfigError with file and line of a mistake."""
+    from corral.policy import PolicyEngine  # late: start-up time
+    from corral.policy.source import PolicyLayer
+
+    own = [PolicyLayer(path.stem, path) for path in settings.policy]
+    return PolicyEngine.load_preset(preset, own)
 
 
 def build_timeouts(settings: Settings) -> ToolTimeouts:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from corral.agent.command import Command
 from corral.agent.run import Ending
 from corral.agent.watch import Watch
-from corral.app.choice import build_timeouts, choose_model, choose_preset
+from corral.app.choice import build_timeouts, choose_model, choose_preset, load_policy
 from corral.app.prepare import (
     MakeSandbox,
     Prepared,
@@ -94,11 +94,12 @@ async def run_agent(
     if not request.task.strip():
         raise ConfigError("the task is empty", hint='say what is to be done: corral run "make the tests pass"')
     preset, mode = choose_preset(request.preset or settings.preset, plan=request.plan)
+    engine = load_policy(settings, preset)
     model = client or choose_model(settings, request.model)
     command = visible(request.task, limit=500)
     try:
         with prepare(request, command=command, watch=watch, make_sandbox=make_sandbox) as parts:
-            policy = build_policy(parts, preset, mode)
+            policy = build_policy(parts, engine, preset, mode)
             session = _build_session(parts, request, model, policy, approver)
             facts = {"model": model.name, **describe_policy(policy)}
             run = build_run(parts, request, door="run", goal=request.task, on_box=on_box, **facts)
@@ -162,10 +163,12 @@ async def use_box(
 
     Raises ConfigError for what cannot be used, RecordError.
     """
-    preset, mode = choose_preset(request.preset or load_settings().preset, plan=False)
+    settings = load_settings()
+    preset, mode = choose_preset(request.preset or settings.preset, plan=False)
+    engine = load_policy(settings, preset)
     goal = request.goal or "a box for a program"
     with prepare(request, command=visible(goal, limit=500), watch=watch, make_sandbox=make_sandbox) as parts:
-        policy = build_policy(parts, preset, mode)
+        policy = build_policy(parts, engine, preset, mode)
         opened = OpenBox(parts, policy, build_exporter(parts, request), approver)
         run = build_run(parts, request, door="sandbox", goal=goal, on_box=None, **describe_policy(policy))
         outcome = await run.execute(lambda _: body(opened))

@@ -26,7 +26,7 @@ from corral.store.run_dir import RunDir, RunMeta
 
 if TYPE_CHECKING:
     from corral.patch.export import Exporter
-    from corral.policy import SessionPolicy
+    from corral.policy import PolicyEngine, SessionPolicy
 
 
 @dataclass
@@ -141,12 +141,12 @@ def build_run(
     return Run(parts.record, parts.sandbox, build_exporter(parts, request).export, started, note_box)
 
 
-def build_policy(parts: Prepared, preset: Preset, mode: Mode) -> SessionPolicy:
-    """The rules of that preset, for this run."""
-    from corral.policy import PolicyEngine, SessionPolicy  # late: start-up time
+def build_policy(parts: Prepared, engine: PolicyEngine, preset: Preset, mode: Mode) -> SessionPolicy:
+    """These rules, for this run."""
+    from corral.policy import SessionPolicy  # late: start-up time
 
     session = PolicySession(id=parts.run_dir.run_id, preset=preset, mode=mode)
-    return SessionPolicy(PolicyEngine.load_preset(preset), session, mount_point=parts.spec.mount_point)
+    return SessionPolicy(engine, session, mount_point=parts.spec.mount_point)
 
 
 def describe_policy(policy: SessionPolicy) -> dict[str, str]:
