@@ -49,7 +49,7 @@ def apply(
     Parameters
     ----------
     source
-        A run's id, or a patch file.
+        A run's id, last for the newest, or a patch file.
     directory
         The workspace. Default: where the run worked, or the current directory for a file.
     dry_run

@@ -24,7 +24,7 @@ def show(run: str, *, json: Json = False) -> int:
     Parameters
     ----------
     run
-        The run's id; corral runs lists them.
+        The run's id, or last; corral runs lists them.
     json
         The events themselves, as JSON Lines.
     """
@@ -59,7 +59,7 @@ def verify(run: str, *, json: Json = False) -> int:
     Parameters
     ----------
     run
-        The run's id.
+        The run's id, or last.
     json
         One JSON object on stdout.
     """
@@ -93,7 +93,7 @@ def follow(run: str, *, json: Json = False) -> int:
     Parameters
     ----------
     run
-        The run's id.
+        The run's id, or last.
     json
         The events themselves, as JSON Lines.
     """

@@ -53,7 +53,7 @@ def run(
     until
         A command that must exit with 0 in the box before the run counts as done.
     model
-        Name of the model at its endpoint, or scripted:FILE. Default: CORRAL_MODEL or the settings file.
+        Name of the model at its endpoint, scripted:FILE, or replay:RUN. Default: CORRAL_MODEL or the settings file.
     preset
         What it may do without being asked about: auto, never, plan, on-request, auto-edit, yolo.
     plan

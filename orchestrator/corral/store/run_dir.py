@@ -26,6 +26,8 @@ from corral_protocol.name import decode_name, encode_name
 _VERSION = 1
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 _META = "meta.json"
+LAST = "last"
+"""Stands for the newest run wherever a run's id is asked for."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -128,8 +130,10 @@ class RunDir:
 
 
 def find_run(run_id: str, root: Path | None = None) -> Path:
-    """The directory of a run. Raises ConfigError when there is none."""
+    """The directory of a run; `last` is the newest. Raises ConfigError when there is none."""
     parent = root or find_runs_root()
+    if run_id == LAST:
+        run_id = next(iter(list_runs(parent)), LAST)
     path = parent / run_id
     # SECURITY: an id is a name of ours and never leads elsewhere. test_run_dir.py::test_refuses_ids_that_are_paths
     if _ID.fullmatch(run_id) and path.is_dir() and not path.is_symlink():

@@ -78,3 +78,12 @@ def test_unwritable_data_directory_is_the_users_to_fix(tmp_path: Path) -> None:
         RunDir.create(tmp_path / "file" / "runs")
     assert caught.value.hint == "free space, fix its permissions, or set XDG_DATA_HOME to a writable directory"
     assert list_runs(tmp_path / "nowhere") == []
+
+
+def test_last_is_the_newest_run() -> None:
+    with pytest.raises(ConfigError, match="there is no run 'last'"):
+        find_run("last")
+    with RunDir.create() as run_dir:
+        older = run_dir.path.with_name("20200101-000000-000000")
+        older.mkdir()
+        assert find_run("last") == run_dir.path
