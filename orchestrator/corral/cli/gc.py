@@ -32,7 +32,13 @@ def gc(
     if json:
         print_json(asdict(report))
         return int(bool(report.problems))
-    for kind, names in (("container", report.containers), ("volume", report.volumes), ("mount", report.link_dirs)):
+    kinds = {
+        "container": report.containers,
+        "volume": report.volumes,
+        "mount": report.link_dirs,
+        "lock": report.locks,
+    }
+    for kind, names in kinds.items():
         for name in names:
             print_line(f"{'would remove' if dry_run else 'removed'} {kind} {visible(name)}")
     for problem in report.problems:

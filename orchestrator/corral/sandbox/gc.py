@@ -17,7 +17,7 @@ from typing import Any
 from corral.errors import SandboxError
 from corral.sandbox.engine import Engine, NameTaken, ObjectGone, remove_container
 from corral.sandbox.labels import BOOT, MARK, owner_is_alive, read_boot_id
-from corral.sandbox.workspace import find_stale_link_dirs
+from corral.sandbox.workspace import find_stale_link_dirs, remove_stale_locks
 
 _FOREIGN_AGE_S = 3600.0
 _PARALLEL = 8
@@ -31,6 +31,8 @@ class GcReport:
     containers: list[str] = field(default_factory=list)
     volumes: list[str] = field(default_factory=list)
     link_dirs: list[str] = field(default_factory=list)
+    locks: list[str] = field(default_factory=list)
+    """Of user ids that boxes had."""
     kept: int = 0
     """Objects of ours whose owner lives, or lives elsewhere."""
     problems: list[str] = field(default_factory=list)
@@ -38,7 +40,7 @@ class GcReport:
 
     @property
     def is_clean(self) -> bool:
-        return not (self.containers or self.volumes or self.link_dirs or self.problems)
+        return not (self.containers or self.volumes or self.link_dirs or self.locks or self.problems)
 
 
 def collect_garbage(engine: Engine, *, dry_run: bool = False) -> GcReport:
@@ -58,6 +60,7 @@ def collect_garbage(engine: Engine, *, dry_run: bool = False) -> GcReport:
             report.link_dirs.append(str(links.path))
         except OSError as error:
             report.problems.append(f"{links.path}: {error.strerror}")
+    report.locks += remove_stale_locks(dry_run=dry_run)
     return report
 
 

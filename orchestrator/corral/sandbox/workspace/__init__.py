@@ -2,6 +2,7 @@
 
 from corral.sandbox.workspace.baseline import Baseline, load_baseline, load_entries
 from corral.sandbox.workspace.kernel.link_dir import LinkDir, find_stale_link_dirs
+from corral.sandbox.workspace.owner import remove_stale_locks
 from corral.sandbox.workspace.prepare import prepare_workspace
 from corral.sandbox.workspace.prepared import PreparedWorkspace
 from corral.sandbox.workspace.tree.pack import Packed
@@ -17,5 +18,6 @@ __all__ = [
     "load_baseline",
     "load_entries",
     "prepare_workspace",
+    "remove_stale_locks",
     "watch_upper",
 ]

@@ -67,8 +67,28 @@ def _reserve_id(preferred: int | None) -> tuple[int, int]:
     raise SandboxError("no free user id for the box", hint=f"too many boxes run on this host; locks are in {_LOCKS}")
 
 
-def _try_lock(number: int) -> int | None:
-    descriptor = os.open(_LOCKS / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def remove_stale_locks(*, dry_run: bool = False) -> list[str]:
+    """Remove the locks whose box was killed with its orchestrator; returns their paths. A held one stays."""
+    if os.geteuid() != 0:
+        return []
+    try:
+        names = os.listdir(_LOCKS)
+    except FileNotFoundError:
+        return []
+    removed = []
+    for name in sorted(filter(str.isdecimal, names)):
+        with contextlib.suppress(FileNotFoundError):  # its owner was faster
+            lock = _try_lock(int(name), os.O_RDWR)
+            if lock is not None:
+                if not dry_run:
+                    os.unlink(_LOCKS / name)
+                os.close(lock)
+                removed.append(str(_LOCKS / name))
+    return removed
+
+
+def _try_lock(number: int, flags: int = os.O_RDWR | os.O_CREAT) -> int | None:
+    descriptor = os.open(_LOCKS / str(number), flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
