@@ -56,7 +56,7 @@ class _Scan:
             elif stat.S_ISDIR(found.st_mode) and level >= MAX_DEPTH:
                 error = ErrorCode.TOO_LARGE
             elif stat.S_ISDIR(found.st_mode):
-                child = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+                child = _open_searchable(fd, name)
         except OSError as failure:
             error = translate_os_error(failure, path).code
         self._tell(path, found, sha256, target, error)
@@ -94,6 +94,7 @@ class _Scan:
 def scan_tree(params: Params, env: FileEnv, writer: Writer) -> dict[str, object]:
     """TreeScan -> TreeScanReply. Entries come sorted within batches of 4096 names per directory."""
     scan = _Scan(writer, hash_files=take_bool(params, "hash_files", default=True))
+    _let_in(env.workspace)
     with resolve(env, take_name(params, "path", may_be_empty=True)) as place:
         fd = open_directory(place)
         try:
@@ -102,6 +103,27 @@ def scan_tree(params: Params, env: FileEnv, writer: Writer) -> dict[str, object]
             os.close(fd)
     scan.flush()
     return {"entries": scan.entries}
+
+
+def _let_in(workspace: bytes) -> None:
+    """The user may have closed the workspace to itself: then nothing of what it changed would be seen."""
+    mode = stat.S_IMODE(os.stat(workspace).st_mode)
+    if mode & 0o500 != 0o500:
+        try:
+            os.chmod(workspace, mode | 0o500)
+        except PermissionError:
+            return  # not its own: the walk says what it may not
+
+
+def _open_searchable(parent_fd: int, name: bytes) -> int:
+    """A directory whose names can be listed and looked at: to read it is one right, to search it another."""
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
+    try:
+        os.stat(".", dir_fd=fd)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _hash(parent_fd: int, name: bytes) -> str:

@@ -53,7 +53,7 @@ def run_worker(uid: int, gid: int, workspace: bytes, roots: list[tuple[bytes, bo
         if not payload:
             return
         try:
-            frame = _serve(payload, fd, env)
+            frame = _serve(payload, fd, env, uid, gid)
         finally:
             if fd >= 0:
                 os.close(fd)
@@ -71,7 +71,22 @@ def _receive(control: _socket.socket) -> tuple[bytes, int]:
     return data[4:], fd
 
 
-def _serve(payload: bytes, fd: int, env: "FileEnv") -> bytes:
+def _open_workspace(workspace: bytes, uid: int, gid: int) -> None:
+    """Let the untrusted user fill the workspace: the root of an engine's plain volume belongs to root, and there is no
+    capability to give it away. The box has no other user, so open to everybody is as good."""
+    syscall.lend_ids(0, 0)
+    try:
+        root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(root).st_uid == 0:
+                os.fchmod(root, 0o777)
+        finally:
+            os.close(root)
+    finally:
+        syscall.lend_ids(uid, gid)
+
+
+def _serve(payload: bytes, fd: int, env: "FileEnv", uid: int, gid: int) -> bytes:
     from corral_protocol.error import WireError  # late: with `files`
     from corral_toolbox import files
 
@@ -81,6 +96,8 @@ def _serve(payload: bytes, fd: int, env: "FileEnv") -> bytes:
     reader = PipeReader(fd) if method in wire.RECEIVING else None
     writer = PipeWriter(fd) if method in wire.SENDING else None
     try:
+        if method == wire.TREE_PUT:
+            _open_workspace(env.workspace, uid, gid)
         return wire.encode_result(request_id, files.dispatch(method, params, env, reader, writer))
     except WireError as error:
         return wire.encode_error(request_id, str(error.code), error.message, error.data)
