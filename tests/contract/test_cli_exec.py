@@ -261,3 +261,19 @@ def test_a_terminal_gets_escaped_text(corral: Corral) -> None:
     os.close(ours)
     assert process.wait(60) == 0
     assert shown.replace(b"\r\n", b"\n") == b"a\\x1b]0;title\\x07\x1b[31mred\n\x1b[0m"
+
+
+def test_a_reader_that_stops_ends_an_agents_run_too(corral: Corral, docker_engine: docker.DockerClient) -> None:
+    script = corral.repo.parent / "s.json"
+    calls = [{"calls": [{"name": "shell", "arguments": {"command": f"sleep {number}"}}]} for number in range(1, 30)]
+    script.write_text(json.dumps({"replies": calls}))
+    argv = [*PROGRAM[:-1], "run", "-C", str(corral.repo), "--image", corral.image, "--model", f"scripted:{script}", "x"]
+    began = time.monotonic()
+    done = subprocess.run(
+        ["bash", "-c", '"$@" | head -n 1 > /dev/null; echo "${PIPESTATUS[0]}"', "-", *argv],
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.stdout == b"141\n" and time.monotonic() - began < 60
+    assert load_meta(last_run()).outcome == "cancelled"
+    assert left_behind(docker_engine) == []
