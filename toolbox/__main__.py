@@ -7,6 +7,6 @@ _HERE = __file__.rpartition("/")[0]
 if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
 
-from corral_toolbox.server import main  # noqa: E402
+from corral_toolbox.boot import main  # noqa: E402
 
 main()

@@ -1,5 +1,5 @@
 """`python3 -m corral_toolbox`: the same as the image's entry, from an installed package."""
 
-from corral_toolbox.server import main
+from corral_toolbox.boot import main
 
 main()

@@ -5,35 +5,28 @@ One thread, one epoll loop. It never opens a path of the workspace, never decode
 
 import gc
 import os
-import resource
 import sys
 import time
 
 from corral_protocol import PROTOCOL_VERSION
-from corral_protocol.framing import CHUNK_TYPE, FrameDecoder, FrameError, parse_chunk
+from corral_protocol.framing import CHUNK_TYPE, FrameDecoder, parse_chunk
 from corral_toolbox import __version__, environment
-from corral_toolbox.call import Call, ExecRequest
+from corral_toolbox.call import Call
 from corral_toolbox.channel import wire
-from corral_toolbox.channel.outbox import HostGone, Outbox
+from corral_toolbox.channel.request import ExecRequest
 from corral_toolbox.file_pool import FilePool
-from corral_toolbox.forked.child import tell_crash
-from corral_toolbox.kernel import counter, disposition, process, syscall
-from corral_toolbox.loop import Loop
+from corral_toolbox.kernel import counter, disposition, process
 from corral_toolbox.pool import Pool
+from corral_toolbox.population import Population
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_EPOLLIN = 1
+    from corral_toolbox.loop import Loop
+
 _READ_BYTES = 256 << 10
-_FREEZE_S = 1.0
-_KILL_S = 2.0
-_POLL_S = 0.002
-_FLUSH_S = 0.25
-_LATE_S = (0.01, 0.1, 1.0)
-_OPEN_FILES = 65536
-EXIT_END, EXIT_VIOLATION, EXIT_LEASE, EXIT_TERM, EXIT_USAGE = 0, 65, 75, 143, 64
+EXIT_END, EXIT_LEASE, EXIT_TERM = 0, 75, 143
 
 
 class End(Exception):
@@ -74,8 +67,9 @@ class Server:
     box: Box
     pool: Pool
     files: FilePool
+    population: Population
 
-    def __init__(self, loop: Loop, open_files: int) -> None:
+    def __init__(self, loop: "Loop", open_files: int) -> None:
         self.loop = loop
         self.counters = counter.Counters()
         self.calls: dict[int, Call] = {}
@@ -85,7 +79,6 @@ class Server:
         self._decoder = FrameDecoder()
         self._started_at = self._heard_at = time.monotonic()
         self._is_greeted = False
-        self._is_frozen = False
         self._methods: dict[str, Callable[[int, wire.Message], None]] = {
             wire.PING: self._ping,
             wire.EXEC: self._exec,
@@ -181,6 +174,7 @@ class Server:
         self.box = box
         self.pool = Pool(self.loop, box.spares, self._open_files)
         self.files = FilePool(self)
+        self.population = Population(self.loop, self.pool, self.files)
         self._is_greeted = True
         self._reply(
             request_id,
@@ -212,7 +206,7 @@ class Server:
 
     def _exec(self, request_id: int, params: wire.Message) -> None:
         request = ExecRequest(params)
-        if self._is_frozen:
+        if self.population.is_frozen:
             raise wire.Refusal(wire.BUSY, "the box is frozen")
         if len(self.calls) >= self.box.max_calls:
             raise wire.Refusal(wire.BUSY, f"{self.box.max_calls} calls are running")
@@ -254,55 +248,32 @@ class Server:
 
     def _freeze(self, request_id: int, params: wire.Message) -> None:
         wire.Params(params).done()
-        self._is_frozen = True
-        deadline = time.monotonic() + _FREEZE_S
-        is_quiet = False
-
-        def step() -> None:
-            nonlocal is_quiet
-            process.signal_all(process.SIGSTOP)
-            self._resume()
-            table = process.scan_processes()
-            untrusted = self._find_untrusted(table)
-            running = sum(table[pid][1] not in "Tt" for pid in untrusted)
-            # Quiet twice: what was being forked during the first look is seen in the second.
-            was_quiet, is_quiet = is_quiet, not running and self.pool.is_settled
-            if not (was_quiet and is_quiet) and time.monotonic() < deadline:
-                self.loop.after(_POLL_S, step)
-            else:
-                self._reply(request_id, {"stopped": len(untrusted) - running, "unstoppable": running})
-
-        step()
+        self.population.freeze(
+            lambda stopped, running: self._reply(request_id, {"stopped": stopped, "unstoppable": running})
+        )
 
     def _thaw(self, request_id: int, params: wire.Message) -> None:
         wire.Params(params).done()
-        self._is_frozen = False
-        self._resume()
+        self.population.thaw()
         self._reply(request_id, {})
 
     def _kill_all(self, request_id: int, params: wire.Message) -> None:
         wire.Params(params).done()
         for call in list(self.calls.values()):
             call.mark(wire.KILLED)
-        process.kill_stopped(self._find_untrusted)
-        self._resume()
-        deadline = time.monotonic() + _KILL_S
 
-        def step() -> None:
-            if self.pool.is_settled and not self._find_untrusted(process.scan_processes()):
+        def finish(is_empty: bool) -> None:
+            if is_empty:
                 self._reply(request_id, {})
-            elif time.monotonic() < deadline:
-                self.loop.after(_POLL_S, step)
             else:
-                text = f"processes are still dying after {_KILL_S:g} s"
-                self.answer(request_id, wire.encode_error(request_id, wire.TIMEOUT, text))
+                self.answer(request_id, wire.encode_error(request_id, wire.TIMEOUT, "processes are still dying"))
 
-        step()
+        self.population.kill_all(finish)
 
     def _stats(self, request_id: int, params: wire.Message) -> None:
         wire.Params(params).done()
         table = process.scan_processes()
-        own = [os.getpid(), *self._find_own(table)]
+        own = [os.getpid(), *self.population.find_own(table)]
         self._reply(
             request_id,
             {
@@ -319,36 +290,6 @@ class Server:
             },
         )
 
-    # Processes.
-
-    def _find_own(self, table: process.Table) -> set[int]:
-        return (self.pool.find_own(table) | self.files.pids) & set(table)
-
-    def _find_untrusted(self, table: process.Table) -> list[int]:
-        own = self._find_own(table) | {os.getpid()}
-        return [pid for pid, (_, state) in table.items() if pid not in own and process.is_alive(state)]
-
-    def _resume(self) -> None:
-        """After a stop of everything: let go on what may."""
-        if not self._is_frozen:
-            process.signal_all(process.SIGCONT)
-            for delay_s in _LATE_S:
-                self.loop.after(delay_s, self._resume_late)
-            return
-        for pid in self.pool.pids | self.files.pids:
-            process.signal_process(pid, process.SIGCONT)
-
-    def _resume_late(self) -> None:
-        # A process born out of a fork that was under way during both signals has the stop, not the SIGCONT: the
-        # kernel hands only signals on that are not ignored by default.
-        if not self._is_frozen:
-            process.signal_all(process.SIGCONT)
-
-    def kill_tree(self, supervisor: int) -> None:
-        """End everything below a supervisor; neighbours only pause."""
-        process.kill_stopped(lambda table: process.find_descendants(table, {supervisor}))
-        self._resume()
-
     def on_signal(self, reader: int) -> None:
         try:
             numbers = os.read(reader, 4096)
@@ -356,92 +297,10 @@ class Server:
             return
         if disposition.SIGTERM in numbers:
             raise End(EXIT_TERM, "SIGTERM")
-        self._reap()
-
-    def _reap(self) -> None:
-        is_orphaned = False
-        while True:
-            try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if not pid:
-                break
-            if self._is_greeted and not self.files.reaped(pid):
-                is_orphaned |= self.pool.reaped(pid)
-        if is_orphaned:
-            # Killed from outside, a supervisor hands its call's processes to this one: they go with their call.
-            process.kill_stopped(self._find_orphans)
-            self._resume()
-
-    def _find_orphans(self, table: process.Table) -> list[int]:
-        own = self._find_own(table)
-        orphans = {pid for pid, (parent, _) in table.items() if parent == os.getpid() and pid not in own}
-        return [*orphans, *process.find_descendants(table, orphans)]
+        if self._is_greeted:
+            self.population.reap()
 
 
 def _explain_start(error: OSError) -> tuple[str, str]:
     code = wire.PIDS_EXHAUSTED if isinstance(error, BlockingIOError) else wire.IO_ERROR
     return code, f"cannot start a process: {error.strerror}"
-
-
-def _prepare() -> int:
-    """Lock this process down; returns the soft limit of open files that commands get."""
-    syscall.set_nondumpable()
-    os.setgroups([])
-    os.umask(0o022)
-    os.chdir("/")
-    open_files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(wanted, open_files), hard))
-    for fd in (0, 1, 2):
-        os.set_blocking(fd, False)
-    return open_files
-
-
-def _run(loop: Loop) -> None:
-    server = Server(loop, _prepare())
-    signals = disposition.open_signal_pipe()
-    loop.watch(signals, _EPOLLIN, lambda _: server.on_signal(signals))
-    loop.watch(0, _EPOLLIN, server.on_readable)
-    loop.run()
-
-
-def main() -> None:
-    """Be the box until the host has gone. Never returns."""
-    # SECURITY: everything below signals -1: outside of a pid namespace that is the whole machine (test_server.py).
-    if os.getpid() != 1:
-        sys.stderr.write("corral-toolbox: only runs as the first process of a container\n")
-        os._exit(EXIT_USAGE)
-    loop = Loop(Outbox(1))
-    status = EXIT_VIOLATION
-    try:
-        _run(loop)
-    except End as end:
-        status = end.status
-        if status:
-            tell_crash(end)
-    except (wire.Violation, FrameError) as violation:
-        tell_crash(violation)
-    except HostGone:
-        status = EXIT_END
-    except BaseException as error:  # a bug must end the box, not leave a deaf one
-        status = 70
-        tell_crash(error)
-    finally:
-        process.signal_all(process.SIGKILL)
-        _flush_last(loop)
-        os._exit(status)
-
-
-def _flush_last(loop: Loop) -> None:
-    """Answers that were given before the end still go out, if the host takes them at once."""
-    deadline = time.monotonic() + _FLUSH_S
-    try:
-        while not loop.outbox.is_empty and time.monotonic() < deadline:
-            loop.outbox.flush()
-            if loop.outbox.is_blocked:
-                time.sleep(0.005)
-    except HostGone:
-        pass

@@ -112,6 +112,15 @@ class Client:
         process.stderr.close()
         return log
 
+    @staticmethod
+    def children(pid: int) -> list[int]:
+        """Of a process, seen from outside the box."""
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    @staticmethod
+    def command_line(pid: int) -> bytes:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+
     # Sending.
 
     def send(self, frame: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import time
 
 import pytest
@@ -134,7 +135,7 @@ def test_background_can_be_cancelled_by_the_id_of_its_call(box: Client) -> None:
     running = box.start_shell("sleep 318 & echo started")
     assert box.wait(running)["result"]["background"] == 1
     box.call("exec.cancel", {"id": running})
-    assert not _is_running(box, "318")
+    box.wait_true(lambda: not _is_running(box, "318"), 2)
 
 
 def test_background_can_be_ended_with_its_command(box: Client) -> None:
@@ -166,6 +167,21 @@ def test_supervisor_reaps_orphans_all_the_time(box: Client) -> None:
     count = "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l"
     assert box.shell(f"{script}; {count}").stdout == b"0\n"
     box.wait_true(lambda: box.call("stats")["zombies"] == 0, 2)
+
+
+def test_a_supervisor_killed_from_outside_takes_its_call_along(box: Client) -> None:
+    """Only the kernel (out of memory) or the host's root can do it; here we are that root."""
+    running = box.start_shell("setsid sleep 323 & sleep 323")
+    neighbour = box.start_shell("sleep 0.5; echo fine")
+    box.shell("true")
+    first = box.children(box.process.pid)[0]
+    for pid in box.children(first):
+        if any(b"sleep 323" in box.command_line(child) for child in box.children(pid)):
+            os.kill(pid, 9)
+    done = Done(box.wait(running)["result"])
+    assert (done.status, done.notices) == ("killed", ["its supervisor was killed"])
+    assert Done(box.wait(neighbour)["result"]).stdout == b"fine\n"
+    box.wait_true(lambda: not _is_running(box, "323"))
 
 
 def test_kill_all_ends_everything_and_answers_when_it_has(box: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import signal
 import time
 
 from tests.unit.toolbox.client import GID, UID, WORKSPACE, Client
@@ -100,23 +101,29 @@ def test_a_killed_worker_is_an_error_and_is_replaced(box: Client) -> None:
     fetching = box.request("file.fetch", {"path": "big", "stream": stream})
     box.wait_until(lambda: len(box.streams[stream]) > 0)
     # Only the kernel or the host's root can do this; here we are that root.
-    for pid in os.listdir("/proc"):
-        if pid.isdigit() and _is_worker(int(pid), box.process.pid):
-            os.kill(int(pid), 9)
+    for pid in box.children(box.children(box.process.pid)[0]):
+        if _is_worker(pid):
+            os.kill(pid, signal.SIGKILL)
     assert box.wait(fetching)["error"]["data"]["code"] == "internal"
     assert box.call("file.read", {"path": "big", "offset": 0, "limit": 1})["size"] == 5_000_000
 
 
-def _is_worker(pid: int, ancestor: int) -> bool:
-    """A process below this box's first process that runs with the untrusted user's file-system ids."""
-    try:
-        with open(f"/proc/{pid}/status") as file:
-            fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-        with open(f"/proc/{fields['PPid']}/status") as file:
-            parent = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-    except OSError:
-        return False
-    return fields["Uid"].split()[0] == "0" and fields["Uid"].split()[3] == str(UID) and parent["PPid"] == str(ancestor)
+def test_a_stuck_worker_is_given_up_and_replaced(box: Client) -> None:
+    box.call("file.list", {"path": ""})
+    worker = next(pid for pid in box.children(box.children(box.process.pid)[0]) if _is_worker(pid))
+    os.kill(worker, signal.SIGSTOP)
+    started = time.monotonic()
+    failure = box.fail("file.list", {"path": ""})
+    assert (failure["code"], failure["message"]) == ("timeout", "no answer within 5 s")
+    assert 4.5 < time.monotonic() - started < 7
+    assert box.call("file.list", {"path": ""})["total"] == 0
+
+
+def _is_worker(pid: int) -> bool:
+    """Root's real id with the untrusted user's file-system id."""
+    with open(f"/proc/{pid}/status") as file:
+        real, _, _, of_files = next(line for line in file if line.startswith("Uid:")).split()[1:]
+    return (real, of_files) == ("0", str(UID))
 
 
 def test_file_workers_are_out_of_the_users_reach(box: Client) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import time
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.unit.toolbox.client import GID, PYTHON, TOOLBOX, UID, WORKSPACE, BoxEnded, Client
 
-from corral_protocol.framing import encode_chunk, encode_control
+from corral_protocol.framing import FrameDecoder, encode_chunk, encode_control
 from corral_protocol.message import INITIAL_CREDIT
 
 
@@ -183,10 +185,26 @@ def test_ends_on_sigterm(box: Client) -> None:
     box.start_shell("sleep 300")
     box.shell("true")
     # The child of unshare is the first process of the namespace.
-    path = f"/proc/{box.process.pid}/task/{box.process.pid}/children"
-    first = int(Path(path).read_text().split()[0])
-    os.kill(first, signal.SIGTERM)
+    os.kill(box.children(box.process.pid)[0], signal.SIGTERM)
     assert _wait_for_end(box)[0] == 143
+
+
+def test_runs_on_one_socket_too() -> None:
+    ours, theirs = socket.socketpair()
+    script = f"mount -t tmpfs none /run; mount -t tmpfs none /home; exec {PYTHON} -I -S {TOOLBOX}"
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]
+    with ours, subprocess.Popen(command, stdin=theirs, stdout=theirs) as process:
+        theirs.close()
+        ours.settimeout(10)
+        hello = {"protocol": 1, "uid": UID, "gid": GID, "workspace": "/tmp"}
+        ours.sendall(encode_control({"jsonrpc": "2.0", "id": 1, "method": "hello", "params": hello}))
+        ours.sendall(encode_control({"jsonrpc": "2.0", "id": 2, "method": "exec", "params": {"argv": ["true"]}}))
+        decoder, payloads = FrameDecoder(), list[bytes]()
+        while len(payloads) < 2:
+            payloads += decoder.feed(ours.recv(65536))
+        assert [json.loads(payload)["id"] for payload in payloads] == [1, 2]
+        ours.shutdown(socket.SHUT_WR)
+        assert process.wait(10) == 0
 
 
 def test_refuses_to_run_where_it_would_signal_the_whole_machine() -> None:
@@ -200,7 +218,7 @@ def test_starts_without_the_slow_imports(box: Client) -> None:
     code = f"""
 import sys
 sys.path.insert(0, {str(TOOLBOX)!r})
-import corral_toolbox.server
+import corral_toolbox.boot
 print(sorted(set(sys.modules) & {heavy!r}))
 """
     done = subprocess.run([PYTHON, "-I", "-S", "-c", code], capture_output=True, check=True)
