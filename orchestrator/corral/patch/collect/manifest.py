@@ -164,8 +164,6 @@ class _Judge:
         for place in [*_parents(path), path]:
             reason = self.verdict(place)
             if reason is not None:
-                if reason is not Reason.UNREADABLE and _is_directory(before) and _is_directory(after):
-                    return  # only the mode of a directory that is listed as a whole
                 count, kept = self.bundles.get((place, reason), (0, False))
                 self.bundles[place, reason] = count + 1, kept or keeps or (before is not None and after is None)
                 return

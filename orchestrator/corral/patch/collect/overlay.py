@@ -109,6 +109,16 @@ class _Pair:
         return self.low is None and self.after is not Kind.DIRECTORY and is_toolbox_temp(self.name)
 
     @property
+    def has_other_mode(self) -> bool:
+        """Whether both are there, of one kind, with other permission bits."""
+        return (
+            self.before is self.after
+            and self.up is not None
+            and self.low is not None
+            and self.up.st_mode != self.low.st_mode
+        )
+
+    @property
     def keeps(self) -> bool:
         """Whether leaving this out makes the original keep something that the box removed."""
         return self.before is not None and self.after is not self.before and self.after in (None, Kind.DIRECTORY)
@@ -284,7 +294,7 @@ class _Walk:
                     opened_directory(pair.name, place.lower if was_directory else None) as low,
                 ):
                     assert up is not None
-                    count = self.tally.count(pair.path, up, low)
+                    count = self.tally.count(pair.path, up, low) + Count(int(pair.has_other_mode))
             except PermissionError:
                 count = Count(1)
             if count.entries or not was_directory:

@@ -70,7 +70,8 @@ class Tally:
                     opened_directory(name, lower if was_directory else None) as low,
                 ):
                     assert below is not None
-                    return Count(int(not was_directory)) + self.count(path, below, low, placeholder=placeholder)
+                    own = Count(int(old is None or old.st_mode != info.st_mode))
+                    return own + self.count(path, below, low, placeholder=placeholder)
             except PermissionError:
                 return Count(1)
         if old is not None and lower is not None and self.is_same(path, upper, info, lower, old):
