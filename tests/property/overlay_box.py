@@ -81,7 +81,22 @@ def _move(root: bytes, source: bytes, target: bytes) -> None:
         shutil.rmtree(one)
 
 
+def _empty(root: bytes, path: bytes) -> None:
+    """Remove what is in a directory and keep it."""
+    for name in os.listdir(os.path.join(root, path)):
+        _remove(root, path + b"/" + name)
+
+
+def _renew(root: bytes, path: bytes, below: bytes, content: bytes) -> None:
+    """Replace whatever stands there by a new directory: opaque, in the upper directory."""
+    _remove(root, path)
+    os.mkdir(os.path.join(root, path))
+    _write(root, path + b"/" + below, content)
+
+
 _VERBS = {
+    "empty": _empty,
+    "renew": _renew,
     "write": _write,
     "append": _append,
     "remove": _remove,

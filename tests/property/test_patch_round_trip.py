@@ -42,13 +42,27 @@ CONTENT = [
 IGNORE = ["", "*.ig\n", "b/\n", "/a\n!a\n", "*\n!*/\n!f.txt\n", "a/b\n"]
 RESIDUE = {Reason.MODE_BITS, Reason.XATTR}
 
-paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join)
+# Few names, so that edits meet each other and the original; odd ones among them.
+USUAL = ["a", "a/a", "a/b", "a/b/a", "a/b/b", "b", "b/a", "b/x.ig", "f.txt", "a/f.txt"]
+START: list[Operation] = [
+    ("write", "a/a", CONTENT[4]),
+    ("write", "a/b/a", CONTENT[1]),
+    ("write", "a/b/b", CONTENT[6]),
+    ("write", "b/a", CONTENT[5]),
+    ("write", "b/x.ig", CONTENT[2]),
+    ("link", "f.txt", "b/a"),
+    ("symlink", "ln", "a/b"),
+]
+
+odd_paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join)
+paths = st.one_of(st.sampled_from(USUAL), st.sampled_from(USUAL), odd_paths)
 content = st.sampled_from(CONTENT)
 operations = st.one_of(
     st.tuples(st.just("write"), paths, content),
-    st.tuples(st.just("write"), paths, content),
     st.tuples(st.just("append"), paths, st.sampled_from(["more\n", "\0"])),
     st.tuples(st.just("remove"), paths),
+    st.tuples(st.just("empty"), paths),
+    st.tuples(st.just("renew"), paths, paths, content),
     st.tuples(st.just("move"), paths, paths),
     st.tuples(st.just("mkdir"), paths),
     st.tuples(st.just("symlink"), paths, st.sampled_from(["a", "../b", "/etc", "c d/x.ig"])),
@@ -58,12 +72,13 @@ operations = st.one_of(
     st.tuples(st.just("fifo"), paths),
     st.tuples(st.just("xattr"), paths),
 )
-programs = st.lists(operations, max_size=14)
+programs = st.lists(operations, max_size=9)
+originals = st.one_of(st.just(START), programs.map(lambda program: START + program), programs)
 
 
 @needs_mount
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(original=programs, ignore=st.sampled_from(IGNORE), edits=programs)
+@given(original=originals, ignore=st.sampled_from(IGNORE), edits=programs)
 def test_patch_and_list_are_the_change(original: list[Operation], ignore: str, edits: list[Operation]) -> None:
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
