@@ -349,3 +349,12 @@ def test_deep_trees_are_listed_not_followed_forever(box: Box) -> None:
     changes = box.collect()
     assert changes.changes == ()
     assert set(listed(changes).values()) == {Reason.BAD_NAME}
+
+
+def test_a_file_stays_out_where_an_ignored_directory_is_kept(box: Box) -> None:
+    put(box.workspace, ".gitignore", b"b/\n")
+    put(box.workspace, "a/b/x", b"ignored")
+    put(box.upper, "a/b", b"now a file")
+    patch = box.export()
+    assert changed(patch) == {}
+    assert listed(patch) == {b"a/b/": Reason.IGNORED, b"a/b": Reason.IN_THE_WAY}

@@ -40,6 +40,7 @@ Fetch = Callable[[str, Callable[[memoryview], None]], Awaitable[object]]
 """Streams the raw bytes of a workspace-relative path (wire form) of the box into a sink."""
 
 _KINDS = {"file": Kind.FILE, "dir": Kind.DIRECTORY, "symlink": Kind.SYMLINK}
+_OF_DIRECTORIES = frozenset({Reason.IGNORED, Reason.DEPENDENCY_DIR, Reason.TOOL_FILES, Reason.SUBMODULE})
 _NEVER = 1 << 63  # change times say nothing here: the original is compared by content
 
 
@@ -161,13 +162,17 @@ class _Judge:
         before, after = self.sent.get(path), self.now.get(path)
         stays = before is not None and before.kind is not Kind.DIRECTORY
         keeps = stays and (after is None or after.kind is Kind.DIRECTORY)
+        is_listed = False
         for place in [*_parents(path), path]:
             reason = self.verdict(place)
             if reason is not None:
                 count, kept = self.bundles.get((place, reason), (0, False))
-                self.bundles[place, reason] = count + 1, kept or keeps or (before is not None and after is None)
-                return
-        if _is_directory(before) or _is_directory(after):
+                goes = before is not None and not _is_directory(after) and (after is None or _is_directory(before))
+                self.bundles[place, reason] = count + 1, kept or keeps or goes
+                if place != path or reason not in _OF_DIRECTORIES:
+                    return
+                is_listed = True  # as a directory; a file of that name is judged for itself
+        if not is_listed and (_is_directory(before) or _is_directory(after)):
             self.directory(path, before, after)
         if any(one is not None and one.kind is not Kind.DIRECTORY for one in (before, after)):
             refusal = self.refuse_leaf(path, before, after)

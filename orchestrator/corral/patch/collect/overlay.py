@@ -282,9 +282,10 @@ class _Walk:
 
     def _subtree(self, place: _Place, pair: _Pair, reason: Reason) -> None:
         """List a whole name as one line, with how much is in it; nothing where nothing differs."""
-        if pair.up is None:
-            path = pair.path + b"/" if pair.before is Kind.DIRECTORY else pair.path
-            self.selection.leave_out(path, reason, "removed", keeps=True)
+        if pair.before is Kind.DIRECTORY and pair.after is not Kind.DIRECTORY:
+            self.selection.leave_out(pair.path + b"/", reason, "removed", keeps=True)
+        elif pair.up is None:
+            self.selection.leave_out(pair.path, reason, "removed", keeps=True)
         elif pair.after is Kind.DIRECTORY:
             assert place.upper is not None
             was_directory = pair.before is Kind.DIRECTORY

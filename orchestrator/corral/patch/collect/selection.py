@@ -153,7 +153,7 @@ class Selection:
         """Leave out files whose place is still taken: by what stays below them, or by what stays at a parent."""
         holds = {parent for path in self._left for parent in _parents(path)}
         for path in [path for path, change in self._changes.items() if change.before is None]:
-            if path in holds or any(parent in self._left for parent in _parents(path)):
+            if path in holds or path in self._left or any(parent in self._left for parent in _parents(path)):
                 del self._changes[path]
                 self.leave_out(path, Reason.IN_THE_WAY, "something that is not exported stands here in the original")
 
