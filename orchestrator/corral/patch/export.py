@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from corral.errors import PatchError
 from corral.patch.build import build_patch
 from corral.patch.checks import check_patch
 from corral.patch.collect.manifest import collect_copy
@@ -40,11 +41,17 @@ class Exporter:
 
         The untrusted processes must be frozen or gone. Raises PatchError, and what the box raises.
         """
-        with tempfile.TemporaryDirectory(prefix="corral-export-", ignore_cleanup_errors=True) as staging:
-            changes = await self._collect(sandbox, Path(staging))
-            if not changes.changes and not changes.not_exported:
-                return None
-            return await asyncio.to_thread(self._build, changes)
+        try:
+            with tempfile.TemporaryDirectory(prefix="corral-export-", ignore_cleanup_errors=True) as staging:
+                changes = await self._collect(sandbox, Path(staging))
+                if not changes.changes and not changes.not_exported:
+                    return None
+                return await asyncio.to_thread(self._build, changes)
+        except OSError as error:
+            raise PatchError(
+                f"the patch cannot be made: {error.strerror or error}",
+                hint=f"what the box changed is kept in {str(self.target.parent)!r}",
+            ) from error
 
     async def preview(self, sandbox: Sandbox) -> str:
         """The patch as it would be now, cut to PREVIEW_BYTES; the box is frozen meanwhile and goes on afterwards."""

@@ -75,7 +75,10 @@ class ParsedPatch:
 def parse_patch(data: bytes) -> ParsedPatch:
     """Parse and judge a patch. Raises PatchInvalid with the line that is wrong."""
     if data and not data.endswith(b"\n"):
-        raise PatchInvalid("the patch does not end with a newline: it was cut or stripped on the way")
+        raise PatchInvalid(
+            "the patch does not end with a newline: it was cut or stripped on the way",
+            hint="get the file again, whole and unchanged",
+        )
     files = tuple(_Parser(data).run())
     if data.strip() and not files:
         raise PatchInvalid("this is not a patch: it names no file", hint="give a file made by corral, or by git diff")

@@ -71,7 +71,9 @@ def plan_apply(patch: bytes, workspace: Path, *, three_way: bool = False, object
     does not fit. Nothing is written to the workspace.
     """
     if not workspace.is_dir():
-        raise WorkspaceError(f"the workspace {str(workspace)!r} is not a directory")
+        raise WorkspaceError(
+            f"the workspace {str(workspace)!r} is not a directory", hint="-C names the directory to apply it to"
+        )
     parsed = parse_patch(patch)
     try:
         return _plan(parsed, workspace, three_way=three_way, objects=objects)

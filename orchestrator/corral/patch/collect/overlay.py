@@ -146,14 +146,24 @@ class _Walk:
 
     def alias(self, path: bytes, old: Node, new: Node) -> None:
         """A name that changed without standing in the upper directory: judged by the same rules."""
-        *parents, name = path.split(b"/")
-        for depth in range(len(parents) + 1):
-            self.rules.enter(b"/".join(parents[:depth]))
-        ignored = not self.include_ignored and bool(self.rules.covered(b"/".join(parents), [(name, False)]))
-        if ignored and not self.tracked.has(path):
-            self.selection.leave_out(path, Reason.IGNORED)
-        else:
+        if old.mode == new.mode and is_same_content(old, new):
+            return
+        ignored = None if self.include_ignored or self.tracked.has(path) else self._ignored_part(path)
+        if ignored is None:
             add_if_different(self.selection, path, old, new)
+        else:
+            self.selection.leave_out(ignored, Reason.IGNORED)
+
+    def _ignored_part(self, path: bytes) -> bytes | None:
+        """The path, or the first of its parents, that a rule covers."""
+        parts = path.split(b"/")
+        for depth, name in enumerate(parts):
+            above, is_directory = b"/".join(parts[:depth]), depth < len(parts) - 1
+            self.rules.enter(above)
+            if self.rules.covered(above, [(name, is_directory)]):
+                here = b"/".join(parts[: depth + 1])
+                return here + b"/" if is_directory and not self.tracked.has_below(here) else path
+        return None
 
     def directory(self, place: _Place) -> None:
         """One directory: all its names first, so that the ignore rules are asked once."""
