@@ -204,7 +204,9 @@ def _read_text(file: Path, *, must_exist: bool) -> str:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError(f"{file}:{line}: this is not UTF-8", hint="save the file as UTF-8") from None
     except OSError as error:
-        raise ConfigError(f"cannot read the settings file {str(file)!r}: {error.strerror}") from None
+        raise ConfigError(
+            f"cannot read the settings file {str(file)!r}: {error.strerror}", hint="make it a file that you may read"
+        ) from None
 
 
 def _parse_toml(file: Path, text: str) -> dict[str, Any]:
@@ -214,7 +216,9 @@ def _parse_toml(file: Path, text: str) -> dict[str, Any]:
         found = re.search(r"\(at line (\d+), column \d+\)", str(error))
         # At the end of the document the parser names no line.
         line = int(found[1]) if found else text.count("\n") + 1
-        raise ConfigError(f"{file}:{line}: not TOML: {str(error).split(' (at ')[0]}") from None
+        raise ConfigError(
+            f"{file}:{line}: not TOML: {str(error).split(' (at ')[0]}", hint='a line is: name = "text", or name = 5'
+        ) from None
 
 
 def _explain(file: Path, text: str, error: ValidationError, taken: Mapping[tuple[str, ...], str]) -> ConfigError:

@@ -40,7 +40,7 @@ async def edit_in_box(box: DockerSandbox, operations: list[Operation]) -> None:
 def describe_box(client: docker.DockerClient, box: DockerSandbox) -> dict[bytes, Seen]:
     """The whole tree as it is, through the box's own mount table: with every right, past the toolbox."""
     pid = client.containers.get(box.info.box_id).attrs["State"]["Pid"]
-    return describe(os.fsencode(f"/proc/{pid}/root/workspace"))
+    return describe(os.fsencode(f"/proc/{pid}/root" + box.info.mount_point))
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:

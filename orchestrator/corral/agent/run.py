@@ -129,6 +129,8 @@ class Run:
     export: Export
     started: RunStarted
     on_box: Callable[[BoxInfo], None] = lambda box: None
+    before_end: Callable[[], None] = lambda: None
+    """Called when nothing more is done but to say how it ended."""
 
     async def execute(self, body: Body, *, spent: Callable[[], Spent] = Spent) -> Outcome:
         """Run `body` in the box. Its failure, or the box's, is part of the outcome; only a record that cannot be
@@ -148,6 +150,7 @@ class Run:
             progress.cancel("cancelled by the user")
         except CorralError as failure:
             progress.fail(failure)
+        self.before_end()
         if progress.error is not None:
             self._note(progress.error)
         assert progress.ending is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +15,12 @@ from corral.agent.watch import Watch, WatchedRecord
 from corral.app.choice import parse_mode
 from corral.app.request import BoxRequest
 from corral.config import Settings, load_settings
+from corral.errors import CorralError, RecordError
 from corral.record import RecordLog
 from corral.sandbox.base import BoxInfo, Sandbox
 from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.spec import SandboxSpec
+from corral.sandbox.workspace import check_workspace
 from corral.schema.patch import Patch
 from corral.schema.policy import Mode, PolicySession, Preset
 from corral.schema.visible import visible
@@ -65,9 +67,15 @@ class Prepared:
         self.run_dir.write_meta(meta)
 
     def end(self, outcome: str) -> None:
-        """The last word about the run. Without one, `prepare` says that it broke off."""
+        """The last word about the run. Without one, close() says that it broke off."""
         self.outcome = outcome
         self.write_meta()
+
+    def close(self) -> None:
+        """Say how the run ended, if nobody has."""
+        self.run_dir.release_reserve()
+        if not self.outcome:
+            self.end("error")
 
     def kept_patch(self, patch: Patch | None) -> Path | None:
         """Where the patch is, if there is anything in it."""
@@ -87,21 +95,24 @@ def prepare(
 ) -> Iterator[Prepared]:
     """Settings, run directory, record and box of one run; nothing is started yet. Raises ConfigError, RecordError."""
     settings = load_settings()
-    draft = build_spec(settings, request)  # what is wrong with it is said before there is a run
+    draft = build_spec(settings, request)
+    # What is wrong is said before there is a run.
+    check_workspace(draft.workspace, settings.runs_dir(), force=draft.force)
     with RunDir.create(settings.runs_dir()) as run_dir:
         spec = replace(draft, run_dir=run_dir.path, run_id=run_dir.run_id)
-        log = RecordLog.open(run_dir.record)
-        record: RunRecord = WatchedRecord(log, watch) if watch else log
-        parts = Prepared(settings, run_dir, record, make_sandbox(spec), spec, command, _now())
-        parts.write_meta()
+        parts: Prepared | None = None
         try:
-            yield parts
-        finally:
-            try:
-                if not parts.outcome:
-                    parts.end("error")
-            finally:
-                log.close()
+            with closing(RecordLog.open(run_dir.record)) as log:
+                record: RunRecord = WatchedRecord(log, watch) if watch else log
+                parts = Prepared(settings, run_dir, record, make_sandbox(spec), spec, command, _now())
+                with closing(parts):
+                    parts.write_meta()
+                    yield parts
+        except RecordError:
+            if parts is None or parts.box is None:
+                with suppress(CorralError):
+                    run_dir.remove()  # a run that could not even be recorded, and changed nothing
+            raise
 
 
 def build_spec(settings: Settings, request: BoxRequest) -> SandboxSpec:
@@ -138,7 +149,14 @@ def build_run(
 
     workspace = visible(os.fsencode(parts.spec.workspace))
     started = describe_start(run_id=parts.run_dir.run_id, door=door, goal=goal, workspace=workspace, **more)
-    return Run(parts.record, parts.sandbox, build_exporter(parts, request).export, started, note_box)
+    return Run(
+        parts.record,
+        parts.sandbox,
+        build_exporter(parts, request).export,
+        started,
+        note_box,
+        parts.run_dir.release_reserve,
+    )
 
 
 def build_policy(parts: Prepared, engine: PolicyEngine, preset: Preset, mode: Mode) -> SessionPolicy:

@@ -87,6 +87,8 @@ def choose(source: str, directory: Path | None) -> Chosen:
     file = Path(source)
     if file.is_file():
         return Chosen(_read(file), (directory or Path()).absolute(), None, None)
+    if "/" in source:
+        raise ConfigError(f"there is no patch file {source!r}", hint="name a patch file, or a run: corral runs")
     root = load_settings().runs_dir()
     run_dir = find_run(source, root)
     workspace = directory.absolute() if directory else Path(os.fsdecode(load_meta(source, root).workspace))

@@ -122,9 +122,18 @@ class Engine:
         try:
             raw = await self.call("inspect the image", lambda client: client.inspect_image(name))  # type: ignore[no-untyped-call]
         except ObjectGone:
-            raise ImageError(f"the engine has no image {name!r}", hint="build it with: corral image build") from None
+            own = "build it with: corral image build"
+            hint = own if name.startswith("corral-sandbox") else "pull or build it, or leave --image out"
+            raise ImageError(f"the engine has no image {name!r}", hint=hint) from None
+        except SandboxError as error:
+            if "invalid reference format" not in error.message:
+                raise
+            raise ImageError(f"{name!r} is not the name of an image", hint="a name is: repository:tag") from None
         if not isinstance(raw, dict) or not isinstance(raw.get("Id"), str):
-            raise EngineUnavailable(f"{self.address!r} answers, but not as a container engine does")
+            raise EngineUnavailable(
+                f"{self.address!r} answers, but not as a container engine does",
+                hint="is DOCKER_HOST right? see: corral doctor",
+            )
         config = raw.get("Config") or {}
         return ImageFacts(
             raw["Id"],

@@ -26,6 +26,8 @@ from corral_protocol.name import decode_name, encode_name
 _VERSION = 1
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 _META = "meta.json"
+_RESERVE = "reserve"
+_RESERVE_BYTES = 64 << 10  # the last events and meta.json, with room to spare
 LAST = "last"
 """Stands for the newest run wherever a run's id is asked for."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -64,7 +66,7 @@ class RunDir:
 
     @classmethod
     def create(cls, root: Path | None = None) -> Self:
-        """A new, empty one. Raises ConfigError when the data directory cannot be written."""
+        """A new one. Raises ConfigError when the data directory cannot be used, RecordError when the disk is full."""
         parent = root or find_runs_root()
         try:
             _make_private(parent)
@@ -74,7 +76,13 @@ class RunDir:
                     path.mkdir(mode=0o700)
                 except FileExistsError:
                     continue
-                return cls(path, _lock(path))
+                made = cls(path, _lock(path))
+                try:
+                    made._set_aside()
+                except OSError:
+                    made.remove()
+                    raise
+                return made
         except OSError as error:
             raise _explain(error, parent) from error
 
@@ -108,6 +116,15 @@ class RunDir:
             "masked": [[encode_name(path), reason] for path, reason in meta.masked],
         }
         write_atomic(self.path / _META, json.dumps(row, indent=1).encode() + b"\n")
+
+    def release_reserve(self) -> None:
+        """Give free what was set aside for the end of the run: a full disk must not keep it from being told."""
+        with contextlib.suppress(OSError):
+            (self.path / _RESERVE).unlink()
+
+    def _set_aside(self) -> None:
+        with open(self.path / _RESERVE, "xb") as file:
+            os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
 
     def remove(self) -> None:
         """Remove the run and close it. Raises RemovalBlocked, with everything else still there."""
@@ -213,8 +230,13 @@ def _lock(path: Path) -> int:
     return descriptor
 
 
-def _explain(error: OSError, place: Path) -> ConfigError:
+def _explain(error: OSError, place: Path) -> ConfigError | RecordError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return RecordError(
+            f"the disk is full: nothing can be written in {str(place)!r}",
+            hint="free some space, or set XDG_DATA_HOME to a directory on another disk",
+        )
     return ConfigError(
         f"the data directory {str(place)!r} cannot be used: {error.strerror or error}",
-        hint="free space, fix its permissions, or set XDG_DATA_HOME to a writable directory",
+        hint="fix its permissions, or set XDG_DATA_HOME to a writable directory",
     )

@@ -115,7 +115,17 @@ async def test_missing_image(raw: RawEngine, tmp_path: Path) -> None:
     raw.answer = lambda path: (404, '{"message":"No such image: x"}')
     with pytest.raises(ImageError) as caught:
         await open_engine(tmp_path).inspect_image("x")
+    assert caught.value.hint == "pull or build it, or leave --image out"
+    with pytest.raises(ImageError) as caught:
+        await open_engine(tmp_path).inspect_image("corral-sandbox")
     assert caught.value.hint == "build it with: corral image build"
+
+
+async def test_what_is_no_name_of_an_image(raw: RawEngine, tmp_path: Path) -> None:
+    raw.answer = lambda path: (400, '{"message":"a b: invalid reference format"}')
+    with pytest.raises(ImageError) as caught:
+        await open_engine(tmp_path).inspect_image("a b")
+    assert caught.value.message == "'a b' is not the name of an image"
 
 
 async def test_refusal_is_told_without_control_characters(raw: RawEngine, tmp_path: Path) -> None:

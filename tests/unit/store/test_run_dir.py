@@ -39,7 +39,7 @@ def test_meta_comes_back_as_written(tmp_path: Path) -> None:
         run.write_meta(meta)
         assert load_meta(run.run_id, tmp_path) == meta
         assert stat.S_IMODE((run.path / "meta.json").stat().st_mode) == 0o600
-        assert os.listdir(run.path) == ["meta.json"]
+        assert os.listdir(run.path) == ["meta.json", "reserve"]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_unwritable_data_directory_is_the_users_to_fix(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be used") as caught:
         RunDir.create(tmp_path / "file" / "runs")
-    assert caught.value.hint == "free space, fix its permissions, or set XDG_DATA_HOME to a writable directory"
+    assert caught.value.hint == "fix its permissions, or set XDG_DATA_HOME to a writable directory"
     assert list_runs(tmp_path / "nowhere") == []
 
 
@@ -87,3 +87,12 @@ def test_last_is_the_newest_run() -> None:
         older = run_dir.path.with_name("20200101-000000-000000")
         older.mkdir()
         assert find_run("last") == run_dir.path
+
+
+def test_the_end_of_a_run_has_room_set_aside(tmp_path: Path) -> None:
+    run = RunDir.create(tmp_path / "runs")
+    assert (run.path / "reserve").stat().st_blocks * 512 >= 64 << 10
+    run.release_reserve()
+    run.release_reserve()
+    assert os.listdir(run.path) == []
+    run.close()

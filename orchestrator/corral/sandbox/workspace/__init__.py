@@ -3,6 +3,7 @@
 from corral.sandbox.workspace.baseline import Baseline, load_baseline, load_entries
 from corral.sandbox.workspace.kernel.link_dir import LinkDir, find_stale_link_dirs
 from corral.sandbox.workspace.owner import remove_stale_locks
+from corral.sandbox.workspace.precheck import check_workspace
 from corral.sandbox.workspace.prepare import prepare_workspace
 from corral.sandbox.workspace.prepared import PreparedWorkspace
 from corral.sandbox.workspace.tree.pack import Packed
@@ -14,6 +15,7 @@ __all__ = [
     "LinkDir",
     "Packed",
     "PreparedWorkspace",
+    "check_workspace",
     "find_stale_link_dirs",
     "load_baseline",
     "load_entries",

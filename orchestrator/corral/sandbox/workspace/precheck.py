@@ -56,7 +56,9 @@ def _refuse_dangerous(root: bytes, shown: str, *, force: bool) -> None:
     if force:
         return
     if root == b"/":
-        raise WorkspaceError(f"workspace {shown!r} is the whole file system", hint="name a project directory, or force")
+        raise WorkspaceError(
+            f"workspace {shown!r} is the whole file system", hint="name a project directory, or force it with --force"
+        )
     if root == resolve(Path(os.path.expanduser("~"))):
         raise WorkspaceError(
             f"workspace {shown!r} is your home directory", hint="name a project directory, or force it with --force"
