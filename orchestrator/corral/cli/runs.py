@@ -45,7 +45,7 @@ def list_all(*, json: Annotated[bool, Parameter(name="--json", negative="")] = F
         if json:
             print_json({"run": run_id, "workspace": workspace, "command": command, "outcome": outcome})
         else:
-            print_line(f"{run_id}  {visible(outcome):<20}  {_shorten(command)}  {workspace}")
+            print_line(f"{run_id}  {_shorten(outcome, 24)}  {_shorten(command)}  {workspace}")
     return 0
 
 

@@ -32,7 +32,8 @@ def show_end(outcome: Outcome, run_id: str, patch_file: Path | None) -> None:
     if outcome.error is not None:
         fail(outcome.error.message, hint=outcome.error.hint, code=0)
     note(f"{paint('corral', 'cyan')} {_headline(outcome)}")
-    if outcome.box is not None:
+    # After a failure, no patch does not mean that nothing changed.
+    if outcome.box is not None and (outcome.patch is not None or outcome.error is None):
         show_patch(outcome.patch)
     if patch_file is not None:
         note(f"  patch: {patch_file}")

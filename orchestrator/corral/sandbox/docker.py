@@ -170,8 +170,11 @@ class DockerSandbox(BoxOperations):
         path = self._spec.run_dir / "hosts"
         if prepared.mode is not WorkspaceMode.OVERLAY or not str(path).isascii():
             return ""
-        path.write_text(HOSTS, encoding="ascii")
-        path.chmod(0o644)
+        try:
+            path.write_text(HOSTS, encoding="ascii")
+            path.chmod(0o644)
+        except OSError:
+            return ""  # a full disk: told by whoever cannot do without
         return str(path)
 
     async def _send_copy(self, prepared: PreparedWorkspace) -> None:
