@@ -15,7 +15,7 @@ from corral_toolbox.kernel import syscall
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from corral_toolbox.channel.request import ExecRequest
-    from corral_toolbox.forked.supervisor import CallFacts, Instruction
+    from corral_toolbox.forked.command import CallFacts, Instruction
     from corral_toolbox.loop import Timer
     from corral_toolbox.pool import Supervisor
     from corral_toolbox.server import Server
@@ -128,7 +128,7 @@ class Call:
         code = wire.PIDS_EXHAUSTED if error == _EAGAIN else wire.INTERNAL
         self.refuse(code, text)
 
-    def on_ready(self) -> None:
+    def on_started(self) -> None:
         """Its process exists; a call that was ended before could not be killed before."""
         if self._reason:
             self._kill_tree()

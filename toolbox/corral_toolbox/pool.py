@@ -2,7 +2,6 @@
 
 import _socket
 import marshal
-import os
 
 from corral_toolbox.forked import supervisor
 from corral_toolbox.forked.child import fork_into
@@ -10,7 +9,6 @@ from corral_toolbox.forked.child import fork_into
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from corral_toolbox.call import Call
-    from corral_toolbox.kernel.process import Table
     from corral_toolbox.loop import Loop
 
 _EPOLLIN = 1
@@ -18,13 +16,16 @@ _RETRY_S = 0.5
 
 
 class Supervisor:
-    """One supervisor process and the socket it shares with its command child."""
+    """One supervisor process and the socket to it."""
 
     def __init__(self, pid: int, control: _socket.socket) -> None:
         self.pid = pid
         self.control = control
         self.call: Call | None = None
         self.is_ready = False
+        """It waits for a call; before, a call waits for it."""
+        self.has_started = False
+        """The command of its call exists."""
         self.is_open = True
 
 
@@ -44,13 +45,7 @@ class Pool:
     @property
     def is_settled(self) -> bool:
         """Every call has its process: none is about to appear."""
-        return all(item.is_ready for item in self._by_pid.values() if item.call is not None)
-
-    def find_own(self, table: "Table") -> set[int]:
-        """Supervisors, and the children that wait in spares: trusted, never to be taken for a command."""
-        idle = {spare.pid for spare in self._spares}
-        idle |= {pid for pid, item in self._by_pid.items() if not item.is_open and item.call is None}
-        return self.pids | {pid for pid, (parent, _) in table.items() if parent in idle}
+        return all(item.has_started for item in self._by_pid.values() if item.call is not None)
 
     def take(self) -> Supervisor:
         """A supervisor for a call, the readiest one. Raises OSError when none is left and none can be forked."""
@@ -58,6 +53,7 @@ class Pool:
         if not spares:
             self._spawn()
         place = next((place for place, spare in enumerate(spares) if spare.is_ready), 0)
+        spares[place].has_started = False
         return spares.pop(place)
 
     def refill(self) -> None:
@@ -97,7 +93,7 @@ class Pool:
         self._loop.watch(ours.fileno(), _EPOLLIN, lambda _: self._read(spare))
 
     def discard(self, item: Supervisor) -> None:
-        """Stop listening; a waiting child ends by itself, and its supervisor with it."""
+        """Stop listening; a supervisor that waits for a call ends by itself."""
         if item in self._spares:
             self._spares.remove(item)
         if item.is_open:
@@ -138,8 +134,6 @@ class Pool:
         call = item.call
         if kind == supervisor.READY:
             item.is_ready = True
-            if call is not None:
-                call.on_ready()
         elif kind == supervisor.BROKEN:
             item.call = None
             self.discard(item)
@@ -148,24 +142,25 @@ class Pool:
             self._retry_later()
         elif call is None:
             return
+        elif kind == supervisor.STARTED:
+            item.has_started = True
+            call.on_started()
         elif kind == supervisor.NOTICE:
             call.notices.append(str(facts[0]))
         elif kind == supervisor.NOT_STARTED:
             call.on_not_started(*facts)  # type: ignore[arg-type]
         elif kind == supervisor.ENDED:
-            status, is_left = facts[:2]
-            if not is_left:
-                self._release(item, os.WIFEXITED(status))  # type: ignore[arg-type]
+            if not facts[1]:
+                self._release(item)
             call.on_ended(*facts)  # type: ignore[arg-type]
         elif kind == supervisor.GONE:
             item.call = None
             call.on_gone(*facts)  # type: ignore[arg-type]
 
-    def _release(self, item: Supervisor, is_going_on: bool) -> None:
-        """Its call left nothing behind: it is forking its next child already, or it ends."""
+    def _release(self, item: Supervisor) -> None:
+        """Its call left nothing behind: it waits for the next one already."""
         item.call = None
-        item.is_ready = False
-        if is_going_on and len(self._spares) < self._target:
+        if len(self._spares) < self._target:
             self._spares.append(item)
         else:
             self.discard(item)

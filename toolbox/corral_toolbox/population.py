@@ -31,7 +31,7 @@ class Population:
         self.is_frozen = False
 
     def find_own(self, table: process.Table) -> set[int]:
-        return (self._pool.find_own(table) | self._files.pids) & set(table)
+        return (self._pool.pids | self._files.pids) & set(table)
 
     def find_untrusted(self, table: process.Table) -> list[int]:
         own = self.find_own(table) | {os.getpid()}

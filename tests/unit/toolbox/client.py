@@ -115,7 +115,8 @@ class Client:
     @staticmethod
     def children(pid: int) -> list[int]:
         """Of a process, seen from outside the box."""
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        found = Path(f"/proc/{pid}/task").glob("*/children")  # each thread has those it made
+        return [int(child) for path in found for child in path.read_text().split()]
 
     @staticmethod
     def command_line(pid: int) -> bytes:
