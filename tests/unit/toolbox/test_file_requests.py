@@ -105,7 +105,9 @@ def test_a_killed_worker_is_an_error_and_is_replaced(box: Client) -> None:
         if _is_worker(pid):
             os.kill(pid, signal.SIGKILL)
     assert box.wait(fetching)["error"]["data"]["code"] == "internal"
-    assert box.call("file.read", {"path": "big", "offset": 0, "limit": 1})["size"] == 5_000_000
+    read = {"path": "big", "offset": 0, "limit": 1}
+    # A request that a dying worker may have taken is not done again behind the host's back; the next one works.
+    box.wait_true(lambda: "result" in box.wait(box.request("file.read", read)))
 
 
 def test_a_stuck_worker_is_given_up_and_replaced(box: Client) -> None:
