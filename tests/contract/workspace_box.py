@@ -66,7 +66,7 @@ class PlainBox:
 
 @contextmanager
 def open_box(prepared: PreparedWorkspace) -> Iterator[PlainBox]:
-    client = docker.APIClient(timeout=60)
+    client = docker.from_env(timeout=60).api
     host = client.create_host_config(network_mode="none", cap_drop=["ALL"], security_opt=["no-new-privileges"])
     host["Mounts"] = [prepared.mount]
     made = client.create_container(
@@ -93,7 +93,7 @@ def make_spec(workspace: Path, run_dir: Path, **changes: Any) -> SandboxSpec:
 def require_engine() -> None:
     """Skip, saying why, where no engine or no image is."""
     try:
-        client = docker.APIClient(timeout=10)
+        client = docker.from_env(timeout=10).api
         client.inspect_image(IMAGE)
     except docker.errors.ImageNotFound:
         pytest.skip(f"image {IMAGE} is missing: corral image build")

@@ -21,7 +21,7 @@ from corral.errors import RemovalBlocked
 from corral.sandbox.workspace import find_stale_link_dirs, prepare_workspace
 from corral.store.removal import remove_tree
 
-SOCKET = "/var/run/docker.sock"
+SOCKET = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
 USER = 54321
 
 pytestmark = [
