@@ -8,6 +8,7 @@ compared with the original by content and mode, since touch and chmod copy up to
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ def collect_overlay(
     Raises PatchError when there is more than the limits let us visit.
     """
     selection = make_selection(masked, started_ns, limits)
-    upper_root, lower_root = open_root(upper), open_root(workspace)
+    upper_root, lower_root = _open_upper(upper), open_root(workspace)
     try:
         with IgnoreRules(workspace) as rules:
             walk = _Walk(workspace, upper, selection, rules, include_ignored=include_ignored)
@@ -69,6 +70,14 @@ def collect_overlay(
         os.close(upper_root)
         os.close(lower_root)
     return selection.finish()
+
+
+def _open_upper(upper: Path) -> int:
+    """The box may have closed the workspace to itself, and with it, for an ordinary user, to us."""
+    mode = stat.S_IMODE(upper.stat().st_mode)
+    if mode & 0o500 != 0o500:
+        upper.chmod(mode | 0o500)
+    return open_root(upper)
 
 
 @dataclass(frozen=True)
@@ -231,20 +240,23 @@ class _Walk:
 
     def _tree(self, place: _Place, pair: _Pair, *, ignored: bool) -> None:
         """A directory: in both, new, or gone."""
-        reason = self._skip_reason(place, pair, ignored=ignored)
-        if reason is not None:
-            self._subtree(place, pair, reason)
-            return
+        try:
+            reason = self._skip_reason(place, pair, ignored=ignored)
+            if reason is None:
+                self._enter(place, pair, ignored=ignored)
+            else:
+                self._subtree(place, pair, reason)
+        except PermissionError:
+            self.selection.leave_out(pair.path + b"/", Reason.UNREADABLE, keeps=pair.keeps)
+
+    def _enter(self, place: _Place, pair: _Pair, *, ignored: bool) -> None:
         seen = self.selection.seen
         in_upper = place.upper if pair.after is Kind.DIRECTORY else None
         in_lower = place.lower if pair.before is Kind.DIRECTORY else None
-        try:
-            with opened_directory(pair.name, in_upper) as up, opened_directory(pair.name, in_lower) as low:
-                merged = place.merged and up is not None and low is not None and not is_opaque(up)
-                self.directory(_Place(pair.path, up, low, merged, ignored, self._is_unstable(place, low)))
-                self._note_directory(pair, up, low, is_bare=self.selection.seen == seen)
-        except PermissionError:
-            self.selection.leave_out(pair.path + b"/", Reason.UNREADABLE, keeps=pair.keeps)
+        with opened_directory(pair.name, in_upper) as up, opened_directory(pair.name, in_lower) as low:
+            merged = place.merged and up is not None and low is not None and not is_opaque(up)
+            self.directory(_Place(pair.path, up, low, merged, ignored, self._is_unstable(place, low)))
+            self._note_directory(pair, up, low, is_bare=self.selection.seen == seen)
 
     def _is_unstable(self, place: _Place, lower: int | None) -> bool:
         if lower is None:
@@ -305,7 +317,7 @@ class _Walk:
                     opened_directory(pair.name, place.lower if was_directory else None) as low,
                 ):
                     assert up is not None
-                    count = self.tally.count(pair.path, up, low) + Count(int(pair.has_other_mode))
+                    count = self.tally.count(pair.path, up, low, merged=place.merged) + Count(int(pair.has_other_mode))
             except PermissionError:
                 count = Count(1)
             if count.entries or not was_directory:

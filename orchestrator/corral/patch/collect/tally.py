@@ -35,14 +35,21 @@ class Tally:
     started_ns: int
     visit: Callable[[int], None]  # raises when there is too much
 
-    def count(self, path: bytes, upper: int, lower: int | None, *, placeholder: bool = False) -> Count:
-        total = Count(1) if lower is not None and is_opaque(upper) else Count()
-        names = list_names(upper)
+    def count(
+        self, path: bytes, upper: int, lower: int | None, *, placeholder: bool = False, merged: bool = True
+    ) -> Count:
+        """`merged`: what the upper does not name shows through from the original."""
+        total, names = Count(), list_names(upper)
         self.visit(len(names))
+        merged = merged and not is_opaque(upper)
+        if lower is not None and not merged:
+            total += Count(len(set(list_names(lower)) - set(names)))
         for name in names:
             info, old = lstat(name, upper), lstat(name, lower)
             if info is not None:
-                total += self._entry(path + b"/" + name, upper, info, lower, old, placeholder=placeholder)
+                total += self._entry(
+                    path + b"/" + name, upper, info, lower, old, placeholder=placeholder, merged=merged
+                )
         return total
 
     def _entry(
@@ -54,6 +61,7 @@ class Tally:
         old: os.stat_result | None,
         *,
         placeholder: bool,
+        merged: bool,
     ) -> Count:
         name = path.rpartition(b"/")[2]
         if placeholder or path in self.masked:
@@ -71,7 +79,7 @@ class Tally:
                 ):
                     assert below is not None
                     own = Count(int(old is None or old.st_mode != info.st_mode))
-                    return own + self.count(path, below, low, placeholder=placeholder)
+                    return own + self.count(path, below, low, placeholder=placeholder, merged=merged)
             except PermissionError:
                 return Count(1)
         if old is not None and lower is not None and self.is_same(path, upper, info, lower, old):
