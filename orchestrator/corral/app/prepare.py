@@ -19,7 +19,7 @@ from corral.errors import CorralError, RecordError
 from corral.record import RecordLog
 from corral.sandbox.base import BoxInfo, Sandbox
 from corral.sandbox.docker import DockerSandbox
-from corral.sandbox.spec import SandboxSpec
+from corral.sandbox.spec import SANDBOX_IMAGE, SandboxSpec
 from corral.sandbox.workspace import check_workspace
 from corral.schema.patch import Patch
 from corral.schema.policy import Mode, PolicySession, Preset
@@ -121,7 +121,7 @@ def build_spec(settings: Settings, request: BoxRequest) -> SandboxSpec:
         workspace=Path(os.path.abspath(request.workspace)),
         run_dir=Path(),
         run_id="",
-        image=request.image or settings.image or "corral-sandbox",
+        image=request.image or settings.image or SANDBOX_IMAGE,
         mode=parse_mode(request.mode) if request.mode else settings.mode,
         runtime=settings.runtime,
         limits=request.box_limits or settings.limits.to_limits(),

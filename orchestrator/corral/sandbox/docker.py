@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
-from corral.errors import BoxLost, SandboxError, SandboxProtocolError
+from corral.errors import BoxLost, ImageError, SandboxError, SandboxProtocolError
 from corral.sandbox.base import BoxInfo, Sink
 from corral.sandbox.box import Box, finish
 from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
@@ -21,7 +21,7 @@ from corral.sandbox.container import HOSTS, build_command_env, build_config, fit
 from corral.sandbox.engine import Engine, ImageFacts, run_in_thread
 from corral.sandbox.janitor import Janitor, start_janitor
 from corral.sandbox.labels import RUN, labels
-from corral.sandbox.spec import SandboxSpec, WorkspaceMode
+from corral.sandbox.spec import SANDBOX_IMAGE, SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace import Breach, PreparedWorkspace, prepare_workspace, watch_upper
 from corral.schema.visible import visible
 from corral_protocol import PROTOCOL_VERSION, encode_name
@@ -104,9 +104,21 @@ class DockerSandbox(BoxOperations):
         self._preparing = run_in_thread(
             lambda: prepare_workspace(self._spec, force_copy_reason=copy_reason), name="corral-workspace"
         )
-        image = await self._engine.inspect_image(self._spec.image)
+        image = await self._find_image()
         self._prepared = await asyncio.shield(self._preparing)
         return image, self._prepared
+
+    async def _find_image(self) -> ImageFacts:
+        """The spec's image; for our own by its plain name, the one made from this very installation where it is there.
+
+        Others under that name are an older corral's, or stand on a base of the user's own.
+        """
+        if self._spec.image == SANDBOX_IMAGE:
+            try:
+                return await self._engine.inspect_image(await run_in_thread(_name_own_image, name="corral-image"))
+            except ImageError:
+                pass
+        return await self._engine.inspect_image(self._spec.image)
 
     async def _open_proven(self, image: ImageFacts, prepared: PreparedWorkspace) -> HelloReply:
         """A greeted box that provably shows the workspace: by overlay, else (if the spec allows) by a copy."""
@@ -144,7 +156,7 @@ class DockerSandbox(BoxOperations):
         self, image: ImageFacts, prepared: PreparedWorkspace, mount: Mapping[str, object]
     ) -> HelloReply:
         config = build_config(
-            self._spec,
+            replace(self._spec, image=image.id),  # what was inspected is what runs
             mount=mount,
             marks=labels(self._spec.run_id, "box"),
             seccomp=load_seccomp_profile(),
@@ -278,3 +290,9 @@ class DockerSandbox(BoxOperations):
             await asyncio.wait((preparing,))
             if not preparing.cancelled() and preparing.exception() is None:
                 await run_in_thread(preparing.result().discard, name="corral-workspace")
+
+
+def _name_own_image() -> str:
+    from corral.sandbox.image import expected_tag  # late: start-up time
+
+    return expected_tag()

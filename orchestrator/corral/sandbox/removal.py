@@ -11,13 +11,13 @@ from corral.errors import SandboxError
 from corral.sandbox.container import choose_name, load_seccomp_profile
 from corral.sandbox.engine import Engine
 from corral.sandbox.labels import labels
-from corral.sandbox.spec import MIB
+from corral.sandbox.spec import MIB, SANDBOX_IMAGE
 
 _WAIT_S = 60.0
 _PLACE = "/run-directory"
 
 
-async def remove_as_root(engine: Engine, path: Path, *, image: str = "corral-sandbox") -> None:
+async def remove_as_root(engine: Engine, path: Path, *, image: str = SANDBOX_IMAGE) -> None:
     """Remove the directory `path`, which must lie in a run's directory of ours. Raises SandboxError."""
     # SECURITY: never below a directory that somebody else chose or could swap (test_refuses_what_is_not_ours).
     if path.parent.lstat().st_uid != os.geteuid() or path.parent.resolve() != path.parent:

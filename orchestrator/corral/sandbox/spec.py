@@ -8,6 +8,8 @@ from pathlib import Path
 
 MIB = 1 << 20
 GIB = 1 << 30
+SANDBOX_IMAGE = "corral-sandbox"
+"""The image of our own, whichever tag of it belongs to this installation."""
 
 
 class WorkspaceMode(StrEnum):
@@ -42,7 +44,7 @@ class SandboxSpec:
     workspace: Path
     run_dir: Path  # owner-only directory of the run; the box's changes live in it
     run_id: str
-    image: str = "corral-sandbox"
+    image: str = SANDBOX_IMAGE
     mode: WorkspaceMode = WorkspaceMode.AUTO
     mount_point: str = "/workspace"
     runtime: str = "runc"
