@@ -21,6 +21,10 @@ install_packages() {
     /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "corral: the base needs Python 3.11 or newer")'
     # Only what the packages' own scripts left uncompiled: the toolbox must never compile anything at start.
     /usr/bin/python3 -m compileall -q -x 'lib2to3/tests|/test/|bad_' "$(/usr/bin/python3 -c 'import os; print(os.path.dirname(os.__file__))')" || true
+    # One file to open instead of thirteen, at every start of every program that has a locale: 0.1 ms of a bash's 1.2.
+    if command -v localedef >/dev/null && [ -d /usr/lib/locale/C.utf8 ]; then
+        localedef --add-to-archive /usr/lib/locale/C.utf8
+    fi
     # SECURITY: no set-id program is left to find (test_there_is_no_set_id_program); no-new-privileges is the second lock.
     find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 }

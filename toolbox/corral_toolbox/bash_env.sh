@@ -6,4 +6,4 @@ if [ -n "${CORRAL_BASH_ENV-}" ]; then
     unset CORRAL_BASH_ENV
     . "$BASH_ENV"
 fi
-trap '{ set +x; builtin pwd -P >&251; } 2>/dev/null || :' EXIT
+trap '{ set +x; builtin pwd -P >&251; } 2>&- || :' EXIT

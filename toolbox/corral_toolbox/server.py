@@ -77,6 +77,8 @@ class Server:
         self._file_requests: set[int] = set()
         self._open_files = open_files
         self._decoder = FrameDecoder()
+        # Kept: an allocation of this size is a mapping made and unmade for every message.
+        self._incoming = memoryview(bytearray(_READ_BYTES))
         self._started_at = self._heard_at = time.monotonic()
         self._is_greeted = False
         self._methods: dict[str, Callable[[int, wire.Message], None]] = {
@@ -93,15 +95,15 @@ class Server:
 
     def on_readable(self, _: int) -> None:
         try:
-            data = os.read(0, _READ_BYTES)
+            size = os.readv(0, [self._incoming])
         except BlockingIOError:
             return
         except OSError as error:
             raise End(EXIT_END, f"reading from the host: {error}") from None
-        if not data:
+        if not size:
             raise End(EXIT_END, "the host has closed the channel")
         self._heard_at = time.monotonic()
-        for payload in self._decoder.feed(data):
+        for payload in self._decoder.feed(self._incoming[:size]):
             if payload[0] == CHUNK_TYPE:
                 stream, chunk = parse_chunk(payload)
                 sink = self.loop.sinks.get(stream)

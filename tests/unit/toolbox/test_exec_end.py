@@ -125,7 +125,7 @@ def test_background_does_not_hold_the_call(box: Client) -> None:
     done = box.shell("sleep 317 & echo started; exit 3")
     assert time.monotonic() - started < 1.0
     assert (done.outcome, done.background) == (("exited", 3, b"started\n", b""), 1)
-    assert _is_running(box, "317")
+    box.wait_true(lambda: _is_running(box, "317"))  # it may still be on its way from fork to exec
     started = time.monotonic()
     assert box.shell("true").exit_code == 0
     assert time.monotonic() - started < 1.0
@@ -172,8 +172,8 @@ def test_supervisor_reaps_orphans_all_the_time(box: Client) -> None:
 def test_a_supervisor_killed_from_outside_takes_its_call_along(box: Client) -> None:
     """Only the kernel (out of memory) or the host's root can do it; here we are that root."""
     running = box.start_shell("setsid sleep 323 & sleep 323")
-    neighbour = box.start_shell("sleep 0.5; echo fine")
-    box.shell("true")
+    neighbour = box.start_shell("sleep 2.5; echo fine")
+    box.wait_true(lambda: box.shell("pgrep -fc '^sleep (323|2.5)'").stdout == b"3\n")
     first = box.children(box.process.pid)[0]
     for pid in box.children(first):
         if any(b"sleep 323" in box.command_line(child) for child in box.children(pid)):
@@ -216,6 +216,7 @@ def test_freeze_stops_everything_until_thaw(box: Client) -> None:
 
 def test_a_call_ends_although_the_box_is_frozen_and_others_stay_frozen(box: Client) -> None:
     running = box.start_shell("while true; do echo >> count; done")
+    box.wait_true(lambda: box.shell("test -s count").exit_code == 0)
     short = box.start_shell("sleep 322", timeout_s=0.4)
     box.shell("true")
     box.call("freeze")

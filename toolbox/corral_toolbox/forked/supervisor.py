@@ -59,11 +59,13 @@ def _serve_calls(score: OomScore) -> None:
     """The second thread. It ends the process."""
     status = 70
     try:
-        os.nice(_NICE)
         control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, CONTROL_FD)
+        # Kept: an allocation of this size is a mapping made and unmade for every message.
+        buffer = memoryview(bytearray(MAX_MESSAGE))
         _rehearse(score)
+        os.nice(_NICE)
         _tell(READY)
-        while _serve(control, score):
+        while _serve(control, buffer, score):
             pass
         status = 0
     except BrokenPipeError:  # the first process does not want this one any more
@@ -74,9 +76,9 @@ def _serve_calls(score: OomScore) -> None:
         os._exit(status)
 
 
-def _serve(control: _socket.socket, score: OomScore) -> bool:
+def _serve(control: _socket.socket, buffer: memoryview, score: OomScore) -> bool:
     """One call, from its instruction to its end; False when there will be no other."""
-    received = _receive(control)
+    received = _receive(control, buffer)
     if received is None:
         return False
     instruction, files = received
@@ -96,17 +98,17 @@ def _serve(control: _socket.socket, score: OomScore) -> bool:
     return _watch(child)
 
 
-def _receive(control: _socket.socket) -> tuple[Instruction, list[int]] | None:
+def _receive(control: _socket.socket, buffer: memoryview) -> tuple[Instruction, list[int]] | None:
     """The next instruction with its descriptors; None when the first process wants no more."""
-    data, ancillary, _, _ = control.recvmsg(MAX_MESSAGE, 1024, _socket.MSG_CMSG_CLOEXEC)
-    if not data:
+    size, ancillary, _, _ = control.recvmsg_into([buffer], 1024, _socket.MSG_CMSG_CLOEXEC)
+    if not size:
         return None
     files = [
         int.from_bytes(payload[i : i + 4], "little")
         for _, _, payload in ancillary
         for i in range(0, len(payload) - len(payload) % 4, 4)
     ]
-    instruction = marshal.loads(data)  # noqa: S302  # written by the first process, nobody else holds the socket
+    instruction = marshal.loads(buffer[:size])  # noqa: S302  # written by the first process, nobody else holds the socket
     if instruction is None:
         memory = files.pop(0)
         instruction = marshal.loads(_read_all(memory))  # noqa: S302
