@@ -35,7 +35,11 @@ class Cli:
     def start(self, *command: str, **streams: object) -> subprocess.Popen[bytes]:
         environment = os.environ | {"TMPDIR": str(self.temporary), "XDG_DATA_HOME": str(self.data)}
         arguments = [sys.executable, "-m", "corral.cli", "exec", "--image", self._image, "-C", str(self.workspace)]
-        settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | streams
+        # A test run in the background ignores SIGINT, and its children would inherit that.
+        heed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        settings = (
+            heed | {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | streams
+        )
         return subprocess.Popen([*arguments, "--", *command], env=environment, start_new_session=True, **settings)  # type: ignore[call-overload,no-any-return]
 
     def records(self) -> list[Path]:
