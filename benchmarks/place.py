@@ -16,7 +16,7 @@ import platformdirs
 from docker import APIClient
 
 from corral.sandbox.docker import DockerSandbox
-from corral.sandbox.image import find_image
+from corral.sandbox.image import expected_tag, find_image
 from corral.sandbox.spec import SandboxSpec
 from corral.store.run_dir import RunDir
 
@@ -34,7 +34,7 @@ class Place:
 
     @classmethod
     def make(cls, parent: Path | None) -> Place:
-        image = find_image()
+        image = find_image(expected_tag())
         if image is None:
             raise SystemExit("there is no sandbox image: corral image build")
         parent = parent or Path(platformdirs.user_data_dir("corral", appauthor=False))
