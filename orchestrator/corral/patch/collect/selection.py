@@ -139,7 +139,7 @@ class Selection:
 
     def _list_residue(self, path: bytes, old: Node | None, new: Node | None) -> None:
         """Permission bits and attributes that git's three modes cannot say."""
-        if new is None or new.kind not in (Kind.FILE, Kind.DIRECTORY):
+        if new is None or new.kind is Kind.SYMLINK:
             return
         if not _mode_is_told(old, new):
             was = f"{old.mode:04o} to " if old is not None and old.kind is new.kind else ""
@@ -167,7 +167,7 @@ def _mode_is_told(old: Node | None, new: Node) -> bool:
     """Whether git's mode says all about the permission bits of `new`, given what it was."""
     if old is None or old.kind is not new.kind:
         return new.mode == (0o644 if new.kind is Kind.FILE and not new.mode & 0o100 else 0o755)
-    if new.kind is Kind.DIRECTORY or old.git_mode == new.git_mode:
+    if new.kind is not Kind.FILE or old.git_mode == new.git_mode:
         return new.mode == old.mode
     plain = 0o755 if new.git_mode == 0o100755 else 0o644
     return new.mode in (plain, old.mode | 0o111) if plain == 0o755 else new.mode in (plain, old.mode & ~0o111)
