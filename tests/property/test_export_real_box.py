@@ -1,13 +1,19 @@
 """Random trees, random edits by the untrusted user of a real box: the exported patch plus the list is the change.
 
-`git apply` on a clean copy and our own apply both give the box's tree as SPEC E1 defines it, in both workspace modes.
+`git apply` on a clean copy and our own apply both give the box's tree as SPEC E1 defines it, in both workspace modes,
+and for a user who may not read all that its own box left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+import shutil
 import tempfile
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import docker
@@ -16,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from tests.conftest import SEED
 from tests.contract.boxes import make_spec
-from tests.property.overlay_box import Operation, Seen, can_mount, make_tree
+from tests.property.overlay_box import Operation, Seen, can_mount, describe, make_tree
 from tests.property.real_box import describe_box, edit_in_box
 from tests.property.test_patch_round_trip import (
     IGNORE,
@@ -30,10 +36,12 @@ from tests.property.test_patch_round_trip import (
 )
 
 from corral.patch import apply_patch
-from corral.patch.export import Exporter
+from corral.patch.export import OBJECTS, Exporter
+from corral.sandbox.base import BoxInfo
 from corral.sandbox.docker import DockerSandbox
-from corral.sandbox.spec import WorkspaceMode
-from corral.schema.patch import Patch
+from corral.sandbox.spec import SandboxSpec, WorkspaceMode
+from corral.schema.patch import NotExported, Patch, Reason
+from corral_protocol.name import decode_name
 
 pytestmark = [
     pytest.mark.docker,
@@ -44,12 +52,14 @@ BOUNDED = settings(phases=[Phase.generate], database=None, deadline=None, suppre
 """No shrinking: every example is a box, and a failing one would cost minutes."""
 HARD_MODES = ["0", "100", "200", "400", "500", "700", "1777"]
 LEFTOVERS = [".corral-tmp-0123456789abcdef", "a/.corral-tmp-old-0123456789abcdef"]
+FIRST_ID = 0x70000000  # of boxes
 in_box = st.lists(
     st.one_of(
         operations,
         operations,
         operations,
         st.tuples(st.just("chmod"), paths, st.sampled_from(HARD_MODES)),
+        st.tuples(st.just("chmod"), st.just("."), st.sampled_from(HARD_MODES)),
         st.tuples(st.just("write"), st.sampled_from(LEFTOVERS), content),
     ),
     min_size=1,
@@ -67,44 +77,134 @@ def test_patch_and_list_are_what_the_box_changed(
     @given(original=originals, ignore=st.sampled_from(IGNORE), edits=in_box)
     def holds(original: list[Operation], ignore: str, edits: list[Operation]) -> None:
         with tempfile.TemporaryDirectory() as name:
-            base = Path(name)
             plain = [one for one in original if mode is WorkspaceMode.OVERLAY or _can_be_copied(one)]
-            before = make_tree(base / "lower", [*plain, ("write", ".gitignore", ignore)])
-            run_dir, patch, after = asyncio.run(change(base, mode, sandbox_image, docker_engine, edits))
-            check(base, run_dir / "patch.diff", patch, before, after)
+            before = make_tree(Path(name) / "lower", [*plain, ("write", ".gitignore", ignore)])
+            done = asyncio.run(run_box(Path(name), mode, sandbox_image, docker_engine, edits))
+            check(done, done.patch, before)
 
     holds()
 
 
-async def change(
-    base: Path, mode: WorkspaceMode, image: str, client: docker.DockerClient, edits: list[Operation]
-) -> tuple[Path, Patch | None, dict[bytes, Seen]]:
-    """One run: edits, end of all processes, export. Gives its directory, the patch and the tree it should stand for."""
+def test_it_holds_for_a_user_who_may_not_read_everything(
+    sandbox_image: str, docker_engine: docker.DockerClient, rounds: Callable[[int], int], chance: random.Random
+) -> None:
+    """The workspace is the user's, the box has that user's ids and can close files and directories to it."""
+    uid = FIRST_ID + chance.randrange(1 << 16)
+
+    @seed(SEED)
+    @settings(BOUNDED, max_examples=rounds(15))
+    @given(original=originals, ignore=st.sampled_from(IGNORE), edits=in_box)
+    def holds(original: list[Operation], ignore: str, edits: list[Operation]) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            lower = Path(name) / "lower"
+            make_tree(lower, [*original, ("write", ".gitignore", ignore)])
+            give(lower, uid)
+            before = describe(os.fsencode(lower))
+            done = asyncio.run(run_box(Path(name), WorkspaceMode.OVERLAY, sandbox_image, docker_engine, edits, uid))
+            patch = export_as(uid, done)
+            check(done, patch and without_doubts(patch, before, done.after), before)
+
+    holds()
+
+
+@dataclass(frozen=True)
+class Done:
+    """One run that is over: its patch, and the tree the patch should stand for."""
+
+    spec: SandboxSpec
+    info: BoxInfo
+    patch: Patch | None
+    after: dict[bytes, Seen]
+
+    @property
+    def file(self) -> Path:
+        return self.spec.run_dir / "patch.diff"
+
+
+async def run_box(
+    base: Path, mode: WorkspaceMode, image: str, client: docker.DockerClient, edits: list[Operation], uid: int = 0
+) -> Done:
+    """Edits, end of all processes, export. With `uid` the box has that id."""
     spec = make_spec(base / "lower", base, image, mode=mode, mask=())
+    if uid:
+        (spec.run_dir / "box").mkdir()
+        (spec.run_dir / "box" / "uid").write_text(str(uid))
     async with DockerSandbox(spec) as box:
         assert box.info.mode is mode
         await edit_in_box(box, edits)
         await box.kill_all()
         after = await asyncio.to_thread(describe_box, client, box)
         patch = await Exporter(spec.workspace, spec.run_dir / "patch.diff").export(box)
-    return spec.run_dir, patch, after
+    return Done(spec, box.info, patch, after)
 
 
-def check(base: Path, file: Path, patch: Patch | None, before: dict[bytes, Seen], after: dict[bytes, Seen]) -> None:
-    lower = base / "lower"
+def export_as(uid: int, done: Done) -> Patch | None:
+    """The export again, by a process of that user."""
+    run_dir = done.spec.run_dir
+    shutil.rmtree(run_dir / OBJECTS, ignore_errors=True)
+    done.file.unlink(missing_ok=True)
+    run_dir.parent.chmod(0o755)
+    for path in (run_dir, run_dir / "box", run_dir / "box" / "upper", run_dir / "baseline.jsonl"):
+        os.chown(path, uid, uid)
+    answer = run_dir / "answer"
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            patch = asyncio.run(Exporter(done.spec.workspace, done.file).export(_Over(done.info)))  # type: ignore[arg-type]
+            answer.write_text(patch.model_dump_json() if patch else "")
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    return Patch.model_validate_json(answer.read_text()) if answer.read_text() else None
+
+
+@dataclass(frozen=True)
+class _Over:
+    """A box that is gone: its changes are in the run's directory."""
+
+    info: BoxInfo
+
+
+def check(done: Done, patch: Patch | None, before: dict[bytes, Seen]) -> None:
     if patch is None:
-        assert after == before
+        assert done.after == before
         return
-    data = file.read_bytes()
-    by_git = applied(base, lower, "by-git", lambda tree: git_apply(tree, file))
+    lower, base = done.spec.workspace, done.spec.workspace.parent
+    data = done.file.read_bytes()
+    by_git = applied(base, lower, "by-git", lambda tree: git_apply(tree, done.file))
     by_us = applied(base, lower, "by-us", lambda tree: apply_all(data, tree))
     assert as_git_sees(by_us) == as_git_sees(by_git)
-    check_list(patch, before, after, by_us)
+    check_list(patch, before, done.after, by_us)
+
+
+def without_doubts(patch: Patch, before: dict[bytes, Seen], after: dict[bytes, Seen]) -> Patch:
+    """Without what was touched, cannot be read and did not change: who may not read it cannot know."""
+    changed = [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
+
+    def is_doubt(one: NotExported) -> bool:
+        place = decode_name(one.path).rstrip(b"/")
+        is_same = not any(path == place or path.startswith(place + b"/") for path in changed)
+        return one.reason is Reason.UNREADABLE and is_same
+
+    return patch.model_copy(update={"not_exported": tuple(one for one in patch.not_exported if not is_doubt(one))})
 
 
 def apply_all(data: bytes, tree: Path) -> None:
     if data:
         apply_patch(data, tree, is_approved=True, allow_leaving_links=True)
+
+
+def give(tree: Path, uid: int) -> None:
+    """Everything in a tree to one user."""
+    os.chown(tree, uid, uid)
+    for directory, folders, files in os.walk(os.fsencode(tree)):
+        for name in folders + files:
+            os.chown(os.path.join(directory, name), uid, uid, follow_symlinks=False)
 
 
 def _can_be_copied(operation: Operation) -> bool:

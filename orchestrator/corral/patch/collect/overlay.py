@@ -75,7 +75,7 @@ def collect_overlay(
 def _open_upper(upper: Path) -> int:
     """The box may have closed the workspace to itself, and with it, for an ordinary user, to us."""
     mode = stat.S_IMODE(upper.stat().st_mode)
-    if False and mode:
+    if mode & 0o500 != 0o500:
         upper.chmod(mode | 0o500)
     return open_root(upper)
 
