@@ -12,14 +12,21 @@ import asyncio
 import copy
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from corral.errors import BoxLost, SandboxError, SandboxProtocolError, ToolError
 from corral.sandbox.base import Sink
 from corral.sandbox.channel.decode import FrameReader, Piece, StreamSplitter
 from corral.sandbox.channel.stream import Inbound, Outbound, silence
-from corral.sandbox.channel.wire import ERROR_CODES, decode_message, parse_error, parse_params, parse_result
+from corral.sandbox.channel.wire import (
+    ERROR_CODES,
+    decode_message,
+    encode_params,
+    parse_error,
+    parse_params,
+    parse_result,
+)
 from corral.schema.visible import visible
 from corral_protocol import encode_control
 from corral_protocol.error import ErrorCode
@@ -110,13 +117,13 @@ class Channel(asyncio.Protocol):
             self._transport.write(frame)
 
     def notify(self, method: Method, params: Credit | StreamClose) -> None:
-        self.write(encode_control({"jsonrpc": "2.0", "method": method.value, "params": asdict(params)}))
+        self.write(encode_control({"jsonrpc": "2.0", "method": method.value, "params": encode_params(params)}))
 
     def send_request(
         self, method: Method, params: Any, kind: type, sinks: Mapping[str, Sink], body_field: str
     ) -> Request:
         """Send a request. `sinks` and `body_field` name the params that hold stream ids; they are filled in here."""
-        wire = asdict(params) if params is not None else {}
+        wire = encode_params(params) if params is not None else {}
         inbound: list[Inbound] = []
         for position, (name, sink) in enumerate(sinks.items()):
             inbound.append(Inbound(self._next_inbound + 2 * position, sink, self._grant))

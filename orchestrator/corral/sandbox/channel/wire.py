@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -129,29 +129,38 @@ def decode_message(payload: bytes) -> dict[str, object]:
     return message
 
 
+def encode_params(params: Any) -> dict[str, object]:
+    """A wire dataclass as the JSON object it travels as. Nothing is copied: dataclasses.asdict() would copy it all."""
+    wire = dict(vars(params))
+    for name, member in wire.items():
+        if type(member) is list and member and is_dataclass(member[0]):
+            wire[name] = [encode_params(element) for element in member]
+    return wire
+
+
 @cache
-def _build_adapter(shape: Any) -> TypeAdapter[Any]:
+def _build_adapter(shape: Any, kind: type | None = None) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter  # late: start-up time
 
-    return TypeAdapter(shape)
+    return TypeAdapter(shape if kind is None else shape[kind])
 
 
 def warm_adapters(*kinds: type) -> None:
     """Build the adapters that the first calls need, while something slower is waited for."""
     for kind in kinds:
-        _build_adapter(_Response[kind])  # type: ignore[valid-type]
+        _build_adapter(_Response, kind)
 
 
 def parse_result(payload: bytes, kind: type[T]) -> T:
     """The `result` of a response that decode_message() has passed, as `kind`."""
-    response: _Response[T] = _validate(payload, _Response[kind], kind)  # type: ignore[valid-type]
+    response: _Response[T] = _validate(payload, kind, envelope=_Response)
     _check_claims(response.result)
     return response.result
 
 
 def parse_params(payload: bytes, kind: type[T]) -> T:
     """The `params` of a notification that decode_message() has passed, as `kind`."""
-    notification: _Notification[T] = _validate(payload, _Notification[kind], kind)  # type: ignore[valid-type]
+    notification: _Notification[T] = _validate(payload, kind, envelope=_Notification)
     _check_claims(notification.params)
     return notification.params
 
@@ -159,17 +168,18 @@ def parse_params(payload: bytes, kind: type[T]) -> T:
 def parse_value(payload: bytes, kind: type[T]) -> T:
     """One JSON value outside a message (a line of a scan) as `kind`."""
     decode_message(payload)
-    value: T = _validate(payload, kind, kind)
+    value: T = _validate(payload, kind)
     _check_claims(value)
     return value
 
 
-def _validate(payload: bytes, shape: Any, kind: type) -> Any:
+def _validate(payload: bytes, kind: type, *, envelope: Any = None) -> Any:
     from pydantic import ValidationError  # late: start-up time
 
+    adapter = _build_adapter(kind) if envelope is None else _build_adapter(envelope, kind)
     try:
         # SECURITY: strict, or "1", 1.0 and true pass as integers; forbid, or unknown fields pass (test_channel_json).
-        return _build_adapter(shape).validate_json(payload, strict=True, extra="forbid")
+        return adapter.validate_json(payload, strict=True, extra="forbid")
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = visible(".".join(str(part) for part in first["loc"]), limit=200)
@@ -194,15 +204,17 @@ _SIGNED = frozenset({"mtime_ns"})
 def _check_claims(value: object) -> None:
     """What types cannot say: names decode, numbers are not negative, relative paths stay relative."""
     kind = type(value)
-    for item in fields(value) if is_dataclass(value) else ():
-        member = getattr(value, item.name)
+    for field, member in vars(value).items() if is_dataclass(kind) else ():
+        if isinstance(member, str):
+            continue
         if isinstance(member, list):
             for element in member:
                 _check_claims(element)
+        elif isinstance(member, int | float):
+            if member < 0 and field not in _SIGNED:
+                raise SandboxProtocolError(f"the box sent a bad {kind.__name__}: {field} is {member}")
         elif is_dataclass(member):
             _check_claims(member)
-        elif isinstance(member, int | float) and member < 0 and item.name not in _SIGNED:
-            raise SandboxProtocolError(f"the box sent a bad {kind.__name__}: {item.name} is {member}")
     for name in _NAMES.get(kind, ()):
         _check_name(kind, name, getattr(value, name), inside=_INSIDE.get(kind) == name)
 
