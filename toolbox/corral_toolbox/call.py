@@ -26,6 +26,19 @@ _GRACE_S = 2.0
 _EAGAIN = 11
 
 
+class _Pipe:
+    """One pipe between a command and this process."""
+
+    __slots__ = ("numbers", "ours", "stream", "theirs")
+
+    def __init__(self, ours: int, theirs: int, numbers: tuple[int, ...], stream: int) -> None:
+        self.ours = ours
+        self.theirs = theirs
+        self.numbers = numbers
+        """Where the command finds its end."""
+        self.stream = stream
+
+
 class Call:
     def __init__(self, server: "Server", request_id: int, request: "ExecRequest") -> None:
         self.id = request_id
@@ -34,8 +47,8 @@ class Call:
         self._request = request
         self._supervisor: Supervisor | None = None
         self._started_at = time.monotonic()
-        self._oom_kills = server.counters.read_oom_kills()
-        self._pids_refused = server.counters.read_pids_refused()
+        self._oom_kills = 0
+        self._pids_refused = 0
         self._sources: list[Source] = []
         self._sink: Sink | None = None
         self._cwd_fd = -1
@@ -56,24 +69,38 @@ class Call:
     # From request to running.
 
     def start(self) -> None:
-        """Hand the command to a waiting child. Raises OSError when no process can be had."""
+        """Hand the command to a waiting supervisor. Raises OSError when no process can be had.
+
+        Everything that can wait until the command is on its way does.
+        """
         instruction, shell_fd = self._build_instruction()
-        places: list[tuple[int, ...]] = []
-        theirs: list[int] = []
-        self._open_pipes(shell_fd, theirs, places)
+        pipes = self._open_pipes(shell_fd)
+        theirs = [pipe.theirs for pipe in pipes]
         try:
-            while True:
-                supervisor = self._server.pool.take()
-                try:
-                    _send(supervisor.control, (*instruction, tuple(places)), theirs)
-                    break
-                except BrokenPipeError:
-                    self._server.pool.discard(supervisor)
+            self._hand_over((*instruction, tuple(pipe.numbers for pipe in pipes)), theirs)
+        except OSError:
+            for pipe in pipes:
+                os.close(pipe.ours)
+            raise
         finally:
             for fd in theirs:
                 os.close(fd)
-        self._supervisor = supervisor
-        supervisor.call = self
+        self._attach(pipes)
+        # Read so late: a program has not even been loaded by now.
+        self._oom_kills = self._server.counters.read_oom_kills()
+        self._pids_refused = self._server.counters.read_pids_refused()
+
+    def _hand_over(self, instruction: "Instruction", files: list[int]) -> None:
+        while True:
+            supervisor = self._server.pool.take()
+            try:
+                _send(supervisor.control, instruction, files)
+            except BrokenPipeError:
+                self._server.pool.discard(supervisor)
+            else:
+                self._supervisor = supervisor
+                supervisor.call = self
+                return
 
     def _build_instruction(self) -> tuple["CallFacts", int]:
         box, request = self._server.box, self._request
@@ -87,38 +114,38 @@ class Call:
         cwd = os.path.normpath(os.path.join(box.workspace, request.cwd))
         return (path, argv, env, cwd, box.workspace, request.umask, box.uid, box.gid), shell_fd
 
-    def _open_pipes(self, shell_fd: int, theirs: list[int], places: list[tuple[int, ...]]) -> None:
-        loop, request, box = self._server.loop, self._request, self._server.box
+    def _open_pipes(self, shell_fd: int) -> list["_Pipe"]:
+        request, box = self._request, self._server.box
+        wanted = [(request.stdout, (1, 2) if request.merge_stderr else (1,))]
+        if not request.merge_stderr:
+            wanted.append((request.stderr, (2,)))
         # Owned by the untrusted user, so that its programs can open /dev/stdout and /dev/stderr by name.
         syscall.lend_ids(box.uid, box.gid)
         try:
-            outputs = [(request.stdout, (1, 2) if request.merge_stderr else (1,))]
-            if not request.merge_stderr:
-                outputs.append((request.stderr, (2,)))
-            for stream, numbers in outputs:
-                reader, writer = os.pipe()
-                theirs.append(writer)
-                places.append(numbers)
-                os.set_blocking(reader, False)
-                source = Source(
-                    loop, reader, stream, request.stream_limit, Capture(request.head_bytes, request.tail_bytes)
-                )
-                self._sources.append(source)
-                if stream:
-                    loop.sources[stream] = source
+            pipes = [_Pipe(*os.pipe(), numbers, stream) for stream, numbers in wanted]
             if request.stdin:
-                reader, writer = os.pipe()
-                theirs.append(reader)
-                places.append((0,))
-                os.set_blocking(writer, False)
-                self._sink = loop.sinks[request.stdin] = Sink(loop, writer, request.stdin)
+                theirs, ours = os.pipe()
+                pipes.append(_Pipe(ours, theirs, (0,), request.stdin))
             if shell_fd >= 0:
-                self._cwd_fd, writer = os.pipe()
-                theirs.append(writer)
-                places.append((shell_fd,))
-                os.set_blocking(self._cwd_fd, False)
+                pipes.append(_Pipe(*os.pipe(), (shell_fd,), 0))
         finally:
             syscall.lend_ids(0, 0)
+        return pipes
+
+    def _attach(self, pipes: list["_Pipe"]) -> None:
+        loop, request = self._server.loop, self._request
+        for pipe in pipes:
+            os.set_blocking(pipe.ours, False)
+            if 0 in pipe.numbers:
+                self._sink = loop.sinks[pipe.stream] = Sink(loop, pipe.ours, pipe.stream)
+            elif pipe.numbers[0] in (1, 2):
+                capture = Capture(request.head_bytes, request.tail_bytes)
+                source = Source(loop, pipe.ours, pipe.stream, request.stream_limit, capture)
+                self._sources.append(source)
+                if pipe.stream:
+                    loop.sources[pipe.stream] = source
+            else:
+                self._cwd_fd = pipe.ours
 
     # What its supervisor tells.
 
