@@ -190,7 +190,11 @@ def test_ends_on_sigterm(box: Client) -> None:
 
 def test_runs_on_one_socket_too() -> None:
     ours, theirs = socket.socketpair()
-    script = f"mount -t tmpfs none /run; mount -t tmpfs none /home; exec {PYTHON} -I -S {TOOLBOX}"
+    # Bound first: the checkout may lie below /home.
+    script = (
+        f"mount -t tmpfs none /run; mkdir /run/toolbox; mount --bind {TOOLBOX} /run/toolbox;"
+        f"mount -t tmpfs none /home; exec {PYTHON} -I -S /run/toolbox"
+    )
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]
     with ours, subprocess.Popen(command, stdin=theirs, stdout=theirs) as process:
         theirs.close()
