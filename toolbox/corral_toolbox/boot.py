@@ -8,6 +8,7 @@ import time
 from corral_protocol.framing import FrameError
 from corral_toolbox.channel import wire
 from corral_toolbox.channel.outbox import HostGone, Outbox
+from corral_toolbox.channel.stream import widen_pipe
 from corral_toolbox.forked.child import tell_crash
 from corral_toolbox.kernel import disposition, process, syscall
 from corral_toolbox.loop import Loop
@@ -16,6 +17,8 @@ from corral_toolbox.server import End, Server
 _EPOLLIN = 1
 _FLUSH_S = 0.25
 _OPEN_FILES = 65536
+_OUT_PIPE_BYTES = 256 << 10
+"""So that the engine is woken for whole batches; what a control message may have to wait behind grows with it."""
 _VIOLATION, _CRASH, _USAGE = 65, 70, 64
 
 
@@ -31,6 +34,7 @@ def _prepare() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(wanted, open_files), hard))
     for fd in (0, 1, 2):
         os.set_blocking(fd, False)
+    widen_pipe(1, _OUT_PIPE_BYTES)
     return open_files
 
 

@@ -1,5 +1,6 @@
 """Streams under credit: a Source is a pipe read for the host, a Sink a pipe written for it."""
 
+import fcntl
 import os
 from collections import deque
 
@@ -14,8 +15,25 @@ if TYPE_CHECKING:
 
 _EPOLLIN = 1
 _EPOLLOUT = 4
+_READS_PER_EVENT = 8
+_FLOOD_BYTES = 8 << 10
+_FLOOD_EVENTS = 4
+"""An output that brings at least so much, so many times in a row, is a flood: it is read once a millisecond and not at
+every write, or each stage from here to the host would be woken for every few kilobytes."""
+_FLOOD_PIPE_BYTES = 512 << 10
+_FLOOD_PAUSE_S = 0.001
+_F_SETPIPE_SZ = 1031
 _GRANT_BYTES = 64 << 10
 """Credit is given back in steps of this size: one message per chunk's worth."""
+
+
+def widen_pipe(fd: int, size: int) -> bool:
+    """Let a pipe hold more; False when it is none, or when the user's pipes hold as much as they may already."""
+    try:
+        fcntl.fcntl(fd, _F_SETPIPE_SZ, size)
+    except OSError:
+        return False
+    return True
 
 
 class Capture:
@@ -80,10 +98,14 @@ class Source:
         """No writer is expected any more: an empty pipe is an ended one."""
         self.on_change: Callable[[], None] | None = None
         self._is_watched = False
+        self._is_paused = False
+        self._is_wide = False
+        self._busy_events = 0
+        self._event_bytes = 0
         self._watch()
 
     def _watch(self) -> None:
-        if not self._is_watched and not self.has_ended:
+        if not self._is_watched and not self._is_paused and not self.has_ended:
             self._is_watched = True
             self._loop.watch(self.fd, _EPOLLIN, self._on_ready)
 
@@ -93,7 +115,28 @@ class Source:
             self._loop.unwatch(self.fd)
 
     def _on_ready(self, _: int) -> None:
-        self.read_some()
+        self._event_bytes = 0
+        for _ in range(_READS_PER_EVENT):
+            if not self.read_some():
+                break
+        self._busy_events = self._busy_events + 1 if self._event_bytes >= _FLOOD_BYTES else 0
+        if self._busy_events > _FLOOD_EVENTS and not self.has_ended:
+            self._pause()
+
+    def _pause(self) -> None:
+        """Let a flood collect in the pipe. Where it may not hold more than usual, it is read at once."""
+        if not self._is_wide:
+            self._is_wide = widen_pipe(self.fd, _FLOOD_PIPE_BYTES)
+        if not self._is_wide:
+            self._busy_events = 0
+            return
+        self._unwatch()
+        self._is_paused = True
+        self._loop.after(_FLOOD_PAUSE_S, self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_paused = False
+        self._watch()
 
     def read_some(self) -> bool:
         """Read once; False when nothing can be read now."""
@@ -120,6 +163,7 @@ class Source:
         if not data:
             self.end()
             return False
+        self._event_bytes += len(data)
         self.backlog = max(self.backlog - len(data), 0)
         if self.capture is not None:
             self.capture.add(data)
