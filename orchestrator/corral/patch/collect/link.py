@@ -8,8 +8,10 @@ overlay keeps in its origin marks.
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,8 +74,9 @@ def index_copies(work: Path | None) -> dict[bytes, Node]:
 
 def find_aliases(
     workspace: Path, copies: dict[bytes, Node], lower: int, upper: int
-) -> Iterator[tuple[bytes, Node, Node]]:
+) -> Iterator[tuple[bytes, Node | None, Node]]:
     """Names of the original that show a copied-up file without standing in the upper directory: path, before, after.
+    What is closed to us has no before, and what lies in closed directories is not found.
 
     Costs a walk over the original, and happens only when a file with several names was copied up.
     """
@@ -83,7 +86,7 @@ def find_aliases(
 
 def _scan(
     workspace: Path, copies: dict[bytes, Node], path: bytes, lower: int, upper: int | None
-) -> Iterator[tuple[bytes, Node, Node]]:
+) -> Iterator[tuple[bytes, Node | None, Node]]:
     for name in list_names(lower):
         low, up = lstat(name, lower), lstat(name, upper)
         here = path + b"/" + name if path else name
@@ -91,11 +94,22 @@ def _scan(
             continue
         kind = kind_of(low.st_mode)
         if kind is Kind.DIRECTORY and (up is None or stat.S_ISDIR(up.st_mode)):
-            with opened_directory(name, lower) as below, opened_directory(name, upper if up else None) as above:
+            with (
+                suppress(PermissionError),
+                opened_directory(name, lower) as below,
+                opened_directory(name, upper if up else None) as above,
+            ):
                 if below is not None and (above is None or not is_opaque(above)):
                     yield from _scan(workspace, copies, here, below, above)
         elif kind is Kind.FILE and up is None and low.st_nlink > 1:
             new = copies.get(file_handle(name, lower) or b"")
             if new is not None:
-                with open_entry(workspace, here, lower, low) as old:
-                    yield here, old.node, new
+                yield here, _try_read(workspace, here, lower, low), new
+
+
+def _try_read(workspace: Path, path: bytes, parent: int, info: os.stat_result) -> Node | None:
+    try:
+        with open_entry(workspace, path, parent, info) as opened:
+            return opened.node
+    except PermissionError:
+        return None

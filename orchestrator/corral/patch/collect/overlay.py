@@ -153,15 +153,17 @@ class _Walk:
         self.device = os.fstat(lower).st_dev
         self.directory(_Place(b"", upper, lower, merged=not is_opaque(upper), ignored=False, unstable=False))
 
-    def alias(self, path: bytes, old: Node, new: Node) -> None:
+    def alias(self, path: bytes, old: Node | None, new: Node) -> None:
         """A name that changed without standing in the upper directory: judged by the same rules."""
-        if old.mode == new.mode and is_same_content(old, new):
+        if old is not None and old.mode == new.mode and is_same_content(old, new):
             return
         ignored = None if self.include_ignored or self.tracked.has(path) else self._ignored_part(path)
-        if ignored is None:
-            add_if_different(self.selection, path, old, new)
-        else:
+        if ignored is not None:
             self.selection.leave_out(ignored, Reason.IGNORED)
+        elif old is None:
+            self.selection.leave_out(path, Reason.UNREADABLE)
+        else:
+            add_if_different(self.selection, path, old, new)
 
     def _ignored_part(self, path: bytes) -> bytes | None:
         """The path, or the first of its parents, that a rule covers."""
