@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.agent.budget import Limits as AgentLimits
-from corral.agent.command import find_cause
+from corral.agent.command import find_cause, find_touched
 from corral.agent.run import Outcome
+from corral.errors import BoxLost
 from corral.sandbox.spec import Limits as BoxLimits
 from corral_protocol.message import ExecResult
 
@@ -50,7 +51,15 @@ class ExecOutcome:
 
     @property
     def cause(self) -> str:
+        if isinstance(self.outcome.error, BoxLost):
+            return self.outcome.error.cause
         return find_cause(self.result) if self.result else ""
+
+    @property
+    def limits_touched(self) -> tuple[str, ...]:
+        """The limits of the box that the command ran into, for people."""
+        box = self.outcome.box
+        return find_touched(self.result, box.limits) if self.result and box else ()
 
 
 @dataclass(frozen=True)

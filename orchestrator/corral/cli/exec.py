@@ -93,7 +93,7 @@ def exec_command(
     if json:
         print_json(_to_json(outcome))
     elif not quiet:
-        show_end(outcome.outcome, outcome.run_id, outcome.patch_file)
+        show_end(outcome.outcome, outcome.run_id, outcome.patch_file, touched=outcome.limits_touched)
     return outcome.exit_code
 
 
@@ -182,6 +182,7 @@ def _to_json(done: ExecOutcome) -> dict[str, object]:
         "status": result.status.value if result else None,
         "signal": result.signal if result else None,
         "cause": done.cause or None,
+        "limits_touched": list(done.limits_touched),
         "stdout": _describe_stream(result.stdout) if result else None,
         "stderr": _describe_stream(result.stderr) if result else None,
         "error": explain(outcome.error) if outcome.error else None,

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from corral.cli.output import note, print_json, print_line, size_text
+from corral.cli.output import note, print_json, print_line
 from corral.errors import ImageError
+from corral.schema.size import show_size
 from corral.schema.visible import visible
 
 app = App(name="image", help="Build or show the image boxes are made of.", help_format="plaintext")
@@ -39,7 +40,7 @@ def build(
         print_json(asdict(report))
     else:
         what = f"built in {report.seconds:.0f} s" if report.built else "already there"
-        print_line(f"{report.tag}  {size_text(report.size_bytes)}, {what}; base {report.base} from {report.source}")
+        print_line(f"{report.tag}  {show_size(report.size_bytes)}, {what}; base {report.base} from {report.source}")
     return 0
 
 
@@ -61,5 +62,5 @@ def show(*, json: Annotated[bool, Parameter(name="--json", negative="")] = False
         print_json(asdict(report))
     else:
         state = "current" if report.current else "made by another version; corral image build makes it anew"
-        print_line(f"{report.tag}  {size_text(report.size_bytes)}, {state}")
+        print_line(f"{report.tag}  {show_size(report.size_bytes)}, {state}")
     return 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
-from corral.sandbox.spec import WorkspaceMode
+from corral.sandbox.spec import Limits, WorkspaceMode
 from corral_protocol.message import (
     EditStep,
     ExecResult,
@@ -59,6 +59,7 @@ class BoxInfo:
     masked: tuple[MaskedFile, ...] = ()
     warnings: tuple[str, ...] = ()
     start_s: float = 0.0
+    limits: Limits = field(default_factory=Limits)  # as this machine could give them
     facts: dict[str, str] = field(default_factory=dict)  # toolbox version, python, cgroup layout, shell
 
 

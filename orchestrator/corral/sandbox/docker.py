@@ -209,7 +209,8 @@ class DockerSandbox(BoxOperations):
 
     def _on_breach(self, breach: Breach) -> None:
         text = f"the box's changes passed a limit of the workspace: {breach.used} {breach.what}, limit {breach.limit}"
-        hint = "its changes until then are kept; raise workspace_bytes or workspace_inodes"
+        setting = "workspace_inodes" if breach.what == "inodes" else "workspace_size"
+        hint = f"its changes until then are kept; limits.{setting} in the settings raises it"
         self._channel.end(BoxLost(text, hint=hint, cause="disk_full"))
 
     def _describe(self, image: ImageFacts, hello: HelloReply, start_s: float) -> BoxInfo:
@@ -230,6 +231,7 @@ class DockerSandbox(BoxOperations):
             masked=prepared.masked,
             warnings=prepared.warnings,
             start_s=start_s,
+            limits=spec.limits,
             facts={name: visible(text, limit=100) for name, text in facts.items()},
         )
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from tests.unit.tools.fake_box import FakeBox, Run
 
-from corral.agent.command import Command, describe_result, exit_code, find_cause
+from corral.agent.command import Command, describe_result, exit_code, find_cause, find_touched
 from corral.agent.stop import StopReason
 from corral.record import RecordLog, read_events
+from corral.sandbox.spec import Limits
 from corral_protocol.message import Capture, ExecResult, ExecStatus
 
 
@@ -47,6 +48,21 @@ def result(status: ExecStatus, code: int = 0, number: int = 0, **more: Any) -> E
 )
 def test_how_a_command_ended(ended: ExecResult, code: int, cause: str, words: str) -> None:
     assert (exit_code(ended), find_cause(ended), describe_result(ended)) == (code, cause, words)
+
+
+@pytest.mark.parametrize(
+    ("ended", "touched"),
+    [
+        (result(ExecStatus.EXITED, 1), ()),
+        (result(ExecStatus.SIGNALED, 0, 25), ("file size 1.0 GiB",)),
+        (
+            result(ExecStatus.EXITED, 0, oom_kills=2, pids_refused=7),
+            ("memory 4.0 GiB (2 killed)", "processes 512 (7 refused)"),
+        ),
+    ],
+)
+def test_which_limits_a_command_ran_into(ended: ExecResult, touched: tuple[str, ...]) -> None:
+    assert find_touched(ended, Limits()) == touched
 
 
 async def run(tmp_path: Path, box: FakeBox, **more: Any) -> tuple[Any, list[Any]]:

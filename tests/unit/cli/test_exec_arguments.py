@@ -91,6 +91,7 @@ def test_json_of_a_command() -> None:
         "status": "exited",
         "signal": 0,
         "cause": None,
+        "limits_touched": [],
         "stdout": {"head": "hi?", "tail": "", "total_bytes": 3},
         "stderr": {"head": "", "tail": "", "total_bytes": 0},
         "error": None,

@@ -10,7 +10,7 @@ from tests.support.life_box import INFO
 from corral.agent.run import Ending, Outcome
 from corral.agent.stop import StopReason
 from corral.cli.live import LiveView
-from corral.cli.output import paint, plural, size_text
+from corral.cli.output import paint, plural
 from corral.cli.summary import show_end
 from corral.errors import BoxLost
 from corral.record.line import format_time
@@ -25,6 +25,7 @@ from corral.schema.events import (
     ToolStarted,
 )
 from corral.schema.patch import Action, FileChange, Finding, NotExported, Patch, Reason, Severity
+from corral.schema.size import show_size
 
 EVIL = "x\x1b]0;t\x07\u202e\r\ny"
 Text = pytest.CaptureFixture[str]
@@ -123,4 +124,4 @@ def test_no_colour_goes_where_no_terminal_is(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_numbers_for_people() -> None:
     assert [plural(0, "file"), plural(1, "file"), plural(2, "file")] == ["0 files", "1 file", "2 files"]
-    assert [size_text(0), size_text(1536), size_text(5 << 30)] == ["0 B", "1.5 KiB", "5.0 GiB"]
+    assert [show_size(0), show_size(1536), show_size(5 << 30)] == ["0 B", "1.5 KiB", "5.0 GiB"]
