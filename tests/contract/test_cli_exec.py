@@ -247,7 +247,10 @@ def left_behind(engine: docker.DockerClient) -> list[str]:
 def test_a_terminal_gets_escaped_text(corral: Corral) -> None:
     ours, theirs = os.openpty()
     argv = corral.argv("printf", "a\\033]0;title\\007\\033[31mred\\n", options=("-q",))
-    process = subprocess.Popen(argv, stdout=theirs, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    # Colours pass only where the terminal has them, and a CI's may have none.
+    env = {**os.environ, "TERM": "xterm"}
+    env.pop("NO_COLOR", None)
+    process = subprocess.Popen(argv, stdout=theirs, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=env)
     os.close(theirs)
     shown = b""
     while True:
