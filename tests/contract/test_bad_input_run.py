@@ -122,10 +122,9 @@ def test_an_unreachable_endpoint_is_told(sandbox_image: str) -> None:
 
 
 @pytest.mark.docker
-def test_the_record_and_the_process_agree_on_the_exit_code(sandbox_image: str, tmp_path: Path) -> None:
+def test_the_record_and_the_process_agree_on_the_exit_code(sandbox_image: str) -> None:
     script = ("-C", str(REPO), "--model", SCRIPT, "x")
     for arguments, code in (
-        (("exec", "-C", str(tmp_path / "gone"), "--", "true"), 2),
         (("exec", "--image", "no-such-image:x", "-C", str(REPO), "--", "true"), 125),
         (("run", "--image", "no-such-image:x", *script), 3),
     ):
@@ -203,7 +202,7 @@ def test_a_data_directory_that_cannot_be_written_is_told(command: tuple[str, ...
         2,
         [
             f"corral: the data directory {place!r} cannot be used: Not a directory",
-            "  hint: free space, fix its permissions, or set XDG_DATA_HOME to a writable directory",
+            "  hint: fix its permissions, or set XDG_DATA_HOME to a writable directory",
         ],
     )
 
