@@ -2,6 +2,7 @@
 
 import _socket
 import marshal
+import time
 
 from corral_toolbox.forked import supervisor
 from corral_toolbox.forked.child import fork_into
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 _EPOLLIN = 1
 _RETRY_S = 0.5
+_REST_S = 10.0
+"""After so long without a call one spare is enough; each takes 3 MB. The next call makes the others, as it runs."""
 
 
 class Supervisor:
@@ -33,10 +36,13 @@ class Pool:
     def __init__(self, loop: "Loop", spares: int, open_files: int) -> None:
         self._loop = loop
         self._target = spares
+        self._wanted = spares
+        self._used_at = time.monotonic()
         self._open_files = open_files
         self._spares: list[Supervisor] = []
         self._by_pid: dict[int, Supervisor] = {}
         self._is_refilling = False
+        self._is_rest_due = False
 
     @property
     def pids(self) -> set[int]:
@@ -50,6 +56,8 @@ class Pool:
     def take(self) -> Supervisor:
         """A supervisor for a call, the readiest one. Raises OSError when none is left and none can be forked."""
         spares = self._spares
+        self._wanted = self._target
+        self._used_at = time.monotonic()
         if not spares:
             self._spawn()
         place = next((place for place, spare in enumerate(spares) if spare.is_ready), 0)
@@ -57,14 +65,14 @@ class Pool:
         return spares.pop(place)
 
     def refill(self) -> None:
-        """Ask for spares up to the target, made when nothing else is to do."""
-        if not self._is_refilling and len(self._spares) < self._target:
+        """Ask for the spares that are wanted, made when nothing else is to do."""
+        if not self._is_refilling and len(self._spares) < self._wanted:
             self._is_refilling = True
             self._loop.when_idle(self._refill_one)
 
     def _refill_one(self) -> None:
         self._is_refilling = False
-        if len(self._spares) < self._target:
+        if len(self._spares) < self._wanted:
             try:
                 self._spawn()
             except OSError:
@@ -90,7 +98,22 @@ class Pool:
         spare = Supervisor(pid, ours)
         self._by_pid[pid] = spare
         self._spares.append(spare)
+        self._rest_later()
         self._loop.watch(ours.fileno(), _EPOLLIN, lambda _: self._read(spare))
+
+    def _rest_later(self) -> None:
+        if not self._is_rest_due and len(self._spares) > 1:
+            self._is_rest_due = True
+            self._loop.after(max(self._used_at + _REST_S - time.monotonic(), 0.0), self._rest)
+
+    def _rest(self) -> None:
+        self._is_rest_due = False
+        if time.monotonic() < self._used_at + _REST_S:
+            self._rest_later()
+        else:
+            self._wanted = 1
+            for spare in self._spares[1:]:
+                self.discard(spare)
 
     def discard(self, item: Supervisor) -> None:
         """Stop listening; a supervisor that waits for a call ends by itself."""
@@ -160,7 +183,9 @@ class Pool:
     def _release(self, item: Supervisor) -> None:
         """Its call left nothing behind: it waits for the next one already."""
         item.call = None
+        self._used_at = time.monotonic()
         if len(self._spares) < self._target:
             self._spares.append(item)
+            self._rest_later()
         else:
             self.discard(item)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.unit.toolbox.client import GID, PYTHON, TOOLBOX, UID, WORKSPACE, BoxEnded, Client
+from tests.unit.toolbox.client import GID, PYTHON, TOOLBOX, UID, WORKSPACE, BoxEnded, Client, Done
 
 from corral_protocol.framing import FrameDecoder, encode_chunk, encode_control
 from corral_protocol.message import INITIAL_CREDIT
@@ -226,3 +226,11 @@ print(sorted(set(sys.modules) & {heavy!r}))
 """
     done = subprocess.run([PYTHON, "-I", "-S", "-c", code], capture_output=True, check=True)
     assert done.stdout == b"[]\n"
+
+
+@pytest.mark.slow
+def test_a_box_at_rest_keeps_one_of_each_and_answers_as_before(box: Client) -> None:
+    assert box.shell("true").exit_code == 0
+    box.wait_true(lambda: box.call("stats")["processes"] == 3, 25)
+    running = [box.start_shell("sleep 0.2; echo fine") for _ in range(3)]
+    assert [Done(box.wait(number)["result"]).stdout for number in running] == [b"fine\n"] * 3
