@@ -47,7 +47,7 @@ async def measure(options: Options) -> Group:
                         "shell": timed(lambda: use("shell", command="true")),
                         "sh": timed_blocking(lambda: subprocess.run(["sh", "-c", "true"], check=True)),
                         "read": timed(lambda: use("read_file", path="ten.txt")),
-                        "write": timed(lambda: use("write_file", path="new.txt", content=TEXT)),
+                        "write": timed(lambda: use("write_file", path="new.txt", content=TEXT, overwrite=True)),
                         "sync": _sync(run_dir),
                         "exec_run": timed_blocking(lambda: container.exec_run(["true"])),
                     },
