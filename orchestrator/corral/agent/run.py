@@ -120,6 +120,10 @@ class _Progress:
         self.ending = Ending(_reason(self.error), summary=self.error.message, spent=self.spent())
 
 
+async def _nothing() -> None:
+    return
+
+
 @dataclass
 class Run:
     """The parts of one run; `execute` uses them once."""
@@ -129,8 +133,8 @@ class Run:
     export: Export
     started: RunStarted
     on_box: Callable[[BoxInfo], None] = lambda box: None
-    before_end: Callable[[], None] = lambda: None
-    """Called when nothing more is done but to say how it ended."""
+    before_end: Callable[[], Awaitable[None]] = _nothing
+    """Awaited when the box is gone and the changes are read: then only the end is told."""
 
     async def execute(self, body: Body, *, spent: Callable[[], Spent] = Spent) -> Outcome:
         """Run `body` in the box. Its failure, or the box's, is part of the outcome; only a record that cannot be
@@ -150,7 +154,7 @@ class Run:
             progress.cancel("cancelled by the user")
         except CorralError as failure:
             progress.fail(failure)
-        self.before_end()
+        await self._wind_up(progress)
         if progress.error is not None:
             self._note(progress.error)
         assert progress.ending is not None
@@ -164,6 +168,12 @@ class Run:
         )
         self._finish(outcome)
         return outcome
+
+    async def _wind_up(self, progress: _Progress) -> None:
+        try:
+            await self.before_end()
+        except asyncio.CancelledError:
+            progress.cancel("cancelled by the user")
 
     async def _run_body(self, body: Body, stack: AsyncExitStack, progress: _Progress) -> None:
         try:

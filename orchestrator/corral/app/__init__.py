@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from pathlib import Path
 
 from corral.app.choice import build_timeouts, choose_model, choose_preset, parse_mode
 from corral.app.door import OpenBox, execute, run_agent, use_box
 from corral.app.prepare import MakeSandbox, Prepared, prepare
+from corral.app.removal import remove_run
 from corral.app.request import (
     AgentOutcome,
     AgentRequest,
@@ -17,8 +17,7 @@ from corral.app.request import (
     SandboxOutcome,
     SandboxRequest,
 )
-from corral.errors import CorralError, RemovalBlocked
-from corral.store.run_dir import RunDir
+from corral.errors import CorralError
 
 __all__ = [
     "AgentOutcome",
@@ -43,19 +42,6 @@ __all__ = [
     "run_agent",
     "use_box",
 ]
-
-
-async def remove_run(run_id: str, root: Path) -> None:
-    """Remove a run's directory, whatever the engine left in it. Raises ConfigError, SandboxError."""
-    from corral.sandbox.engine import Engine  # late: start-up time
-    from corral.sandbox.removal import remove_as_root
-
-    with RunDir.open(run_id, root) as run_dir:
-        try:
-            run_dir.remove()
-        except RemovalBlocked as blocked:
-            await remove_as_root(Engine(), blocked.path)
-            run_dir.remove()
 
 
 def describe_version() -> str:

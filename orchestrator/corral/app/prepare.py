@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from corral.agent.run import Run, RunRecord, describe_start
 from corral.agent.watch import Watch, WatchedRecord
 from corral.app.choice import parse_mode
+from corral.app.removal import remove_work
 from corral.app.request import BoxRequest
 from corral.config import Settings, load_settings
 from corral.errors import CorralError, RecordError
@@ -70,6 +71,12 @@ class Prepared:
         """The last word about the run. Without one, close() says that it broke off."""
         self.outcome = outcome
         self.write_meta()
+
+    async def tidy(self) -> None:
+        """Make room for the end to be told, and leave nothing that an ordinary user could not remove."""
+        self.run_dir.release_reserve()
+        if os.geteuid() != 0:
+            await remove_work(self.run_dir, self.spec.image)
 
     def close(self) -> None:
         """Say how the run ended, if nobody has."""
@@ -155,7 +162,7 @@ def build_run(
         build_exporter(parts, request).export,
         started,
         note_box,
-        parts.run_dir.release_reserve,
+        parts.tidy,
     )
 
 

@@ -142,7 +142,7 @@ class _Walk:
         self.workspace, self.upper = workspace, upper
         self.selection, self.rules, self.include_ignored = selection, rules, include_ignored
         self.tracked = TrackedPaths(workspace)
-        self.tally = Tally(workspace, upper, selection.masked, selection.started_ns, self._visit)
+        self.tally = Tally(workspace, upper, selection.masked, selection.started_ns, self._visit, self._note_copy)
         self.device = 0
         self.visited = 0
         self.removed: list[bytes] = []  # original files that the box removed or moved

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.patch.collect.entry import is_opaque, is_whiteout, open_entry, opened_directory
+from corral.patch.collect.entry import Opened, is_opaque, is_whiteout, open_entry, opened_directory
 from corral.patch.name import MAX_DEPTH
 from corral.patch.tree import Kind, Node, kind_of, list_names, lstat
 
@@ -34,6 +34,7 @@ class Tally:
     masked: frozenset[bytes]
     started_ns: int
     visit: Callable[[int], None]  # raises when there is too much
+    note: Callable[[Opened], None]  # told of every copied-up file: another name of it may be exported
 
     def count(
         self, path: bytes, upper: int, lower: int | None, *, placeholder: bool = False, merged: bool = True
@@ -92,6 +93,7 @@ class Tally:
                 open_entry(self.upper, path, upper, info) as new,
                 open_entry(self.workspace, path, lower, old) as original,
             ):
+                self.note(new)
                 return new.node.mode == original.node.mode and is_same_content(original.node, new.node)
         except PermissionError:
             return False
