@@ -167,6 +167,11 @@ def test_a_flood_of_calls_is_an_error() -> None:
         parse_message_calls([{"function": {"name": "ls"}}] * (MAX_CALLS + 1))
 
 
+def test_a_piece_of_white_space_belongs_to_the_string_it_stands_in() -> None:
+    calls = assemble(piece('{"a":"x', name="ls"), piece(" "), piece('y"}'), piece("\n"))
+    assert [call.arguments for call in calls] == [{"a": "x y"}]
+
+
 texts = st.text(max_size=20)
 arguments = st.dictionaries(texts, texts | st.integers() | st.lists(texts, max_size=3), max_size=3)
 

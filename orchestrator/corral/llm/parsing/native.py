@@ -57,11 +57,12 @@ class _Piece:
 
     @property
     def empty(self) -> bool:
-        return not (self.id or self.name or self.has_arguments)
+        return not (self.id or self.name) and self.arguments in ("", None)
 
     @property
-    def has_arguments(self) -> bool:
-        return bool(self.arguments.strip()) if isinstance(self.arguments, str) else self.arguments is not None
+    def blank(self) -> bool:
+        """Nothing but white space: it may stand inside a string, and means nothing anywhere else."""
+        return not (self.id or self.name) and isinstance(self.arguments, str) and not self.arguments.strip()
 
 
 class CallAssembler:
@@ -77,6 +78,8 @@ class CallAssembler:
             return
         call = self._route(piece)
         if call is None:
+            if piece.blank:
+                return
             raise ModelError(
                 "the model's stream has a piece of a tool call that belongs to no call",
                 hint="the endpoint's streaming of tool calls is faulty; another server version may help",
