@@ -7,7 +7,7 @@ import subprocess
 import docker
 
 from benchmarks.place import open_client, plain_container
-from benchmarks.run import Options, alternate, main, timed, timed_blocking
+from benchmarks.run import Options, alternate, main, settled, timed, timed_blocking
 from benchmarks.table import Group, compare, state
 from corral.sandbox.channel import run_call
 from corral_protocol.message import Method, Pong
@@ -39,7 +39,7 @@ async def measure(options: Options) -> Group:
                     "write": timed(lambda: box.write_file("new.txt", TEXT.encode())),
                     "ping": timed(lambda: run_call(box._channel, Method.PING, None, Pong)),
                     "bash": timed_blocking(lambda: subprocess.run(["bash", "-c", "true"], check=True)),
-                    "exec_run": timed_blocking(lambda: container.exec_run(["true"])),
+                    "exec_run": settled(timed_blocking(lambda: container.exec_run(["true"]))),
                 },
                 pause_s=PAUSE_S,
             )

@@ -12,7 +12,7 @@ import docker
 
 from benchmarks.call import PAUSE_S, TEXT
 from benchmarks.place import open_client, plain_container
-from benchmarks.run import Contender, Options, alternate, main, timed, timed_blocking
+from benchmarks.run import Contender, Options, alternate, main, settled, timed, timed_blocking
 from benchmarks.table import Group, compare, state
 from corral.policy import PolicyEngine, SessionPolicy
 from corral.record import RecordLog
@@ -49,7 +49,7 @@ async def measure(options: Options) -> Group:
                         "read": timed(lambda: use("read_file", path="ten.txt")),
                         "write": timed(lambda: use("write_file", path="new.txt", content=TEXT, overwrite=True)),
                         "sync": _sync(run_dir),
-                        "exec_run": timed_blocking(lambda: container.exec_run(["true"])),
+                        "exec_run": settled(timed_blocking(lambda: container.exec_run(["true"]))),
                     },
                     pause_s=PAUSE_S,
                 )

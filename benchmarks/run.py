@@ -36,14 +36,25 @@ async def alternate(
 ) -> dict[str, list[float]]:
     """A, B, C, A, B, C …: what the machine does besides hits all of them. One round before is not counted."""
     found: dict[str, list[float]] = {name: [] for name in contenders}
+    gc.collect()
     for number in range(-1, rounds):
-        gc.collect()
         for name, contender in contenders.items():
             await asyncio.sleep(pause_s)
             seconds = await contender()
             if number >= 0:
                 found[name].append(seconds)
     return found
+
+
+def settled(contender: Contender, pause_s: float = 0.1) -> Contender:
+    """With time afterwards for what it leaves to be done: the engine cleans up after an exec for quite a while."""
+
+    async def with_pause() -> float:
+        seconds = await contender()
+        await asyncio.sleep(pause_s)
+        return seconds
+
+    return with_pause
 
 
 def timed(action: Callable[[], Awaitable[object]]) -> Contender:
