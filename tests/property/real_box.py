@@ -15,6 +15,7 @@ from tests.property.overlay_box import Operation, Seen, describe
 from corral.sandbox.docker import DockerSandbox
 from corral_protocol.message import ExecStatus
 
+MOUNT_POINT = "/workspace"
 _SOURCE = Path(overlay_box.__file__).read_text(encoding="utf-8")
 _EDIT = """
 import json, sys, types
@@ -37,10 +38,10 @@ async def edit_in_box(box: DockerSandbox, operations: list[Operation]) -> None:
     assert (result.status, result.exit_code) == (ExecStatus.EXITED, 0), base64.b64decode(result.stderr.head_b64)
 
 
-def describe_box(client: docker.DockerClient, box: DockerSandbox) -> dict[bytes, Seen]:
+def describe_box(client: docker.DockerClient, box_id: str) -> dict[bytes, Seen]:
     """The whole tree as it is, through the box's own mount table: with every right, past the toolbox."""
-    pid = client.containers.get(box.info.box_id).attrs["State"]["Pid"]
-    return describe(os.fsencode(f"/proc/{pid}/root" + box.info.mount_point))
+    pid = client.containers.get(box_id).attrs["State"]["Pid"]
+    return describe(os.fsencode(f"/proc/{pid}/root" + MOUNT_POINT))
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:

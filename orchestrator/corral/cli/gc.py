@@ -37,6 +37,7 @@ def gc(
         "volume": report.volumes,
         "mount": report.link_dirs,
         "lock": report.locks,
+        "temporary directory": report.scratch,
     }
     for kind, names in kinds.items():
         for name in names:

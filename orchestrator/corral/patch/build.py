@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from corral.errors import PatchError
 from corral.patch.collect.selection import Change, ChangeSet, ExportLimits
 from corral.patch.git import Repository
 from corral.patch.loose import is_small, write_trees
+from corral.sandbox.scratch import make_scratch
 from corral.schema.patch import Action, FileChange, Patch
 from corral_protocol.name import encode_name
 
@@ -48,7 +48,7 @@ def build_patch(
     partial = target.with_name(target.name + ".part")
     try:
         with ExitStack() as stack, _create(partial) as output:
-            place = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="corral-git-")))
+            place = keep or Path(stack.enter_context(make_scratch("build")))
             files, digest = list[FileChange](), hashlib.sha256()
             if changes.changes:
                 repository = Repository(place)

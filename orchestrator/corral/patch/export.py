@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from corral.patch.collect.manifest import collect_copy
 from corral.patch.collect.overlay import collect_overlay
 from corral.patch.collect.selection import ChangeSet, ExportLimits
 from corral.sandbox.base import Sandbox
+from corral.sandbox.scratch import make_scratch
 from corral.sandbox.spec import WorkspaceMode
 from corral.sandbox.workspace import load_baseline, load_entries
 from corral.schema.patch import Patch
@@ -42,7 +42,7 @@ class Exporter:
         The untrusted processes must be frozen or gone. Raises PatchError, and what the box raises.
         """
         try:
-            with tempfile.TemporaryDirectory(prefix="corral-export-", ignore_cleanup_errors=True) as staging:
+            with make_scratch("export") as staging:
                 changes = await self._collect(sandbox, Path(staging))
                 if not changes.changes and not changes.not_exported:
                     return None
@@ -57,7 +57,7 @@ class Exporter:
         """The patch as it would be now, cut to PREVIEW_BYTES; the box is frozen meanwhile and goes on afterwards."""
         await sandbox.freeze()
         try:
-            with tempfile.TemporaryDirectory(prefix="corral-preview-", ignore_cleanup_errors=True) as staging:
+            with make_scratch("preview") as staging:
                 changes = await self._collect(sandbox, Path(staging))
                 target = Path(staging) / "patch"
                 await asyncio.to_thread(build_patch, changes, target, limits=self.limits)

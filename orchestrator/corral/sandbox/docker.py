@@ -128,7 +128,7 @@ class DockerSandbox(BoxOperations):
                 raise SandboxError(f"overlay mode is not possible: {reason}", hint="use copy mode")
             await self._close_box()
             image, prepared = await self._prepare(copy_reason=reason)
-            hello = await self._open_box(image, prepared, prepared.mount)
+            hello = await self._open_box(image, prepared)
         # Not waited for: the box keeps its mount, and the unmount takes as long as a call.
         self._after_start = run_in_thread(prepared.after_start, name="corral-workspace")
         if prepared.mode is WorkspaceMode.COPY:
@@ -137,27 +137,19 @@ class DockerSandbox(BoxOperations):
 
     async def _open_overlay(self, image: ImageFacts, prepared: PreparedWorkspace) -> tuple[HelloReply | None, str]:
         """The first attempt: the answer and "", or None and why the engine cannot show the workspace."""
-        mounts = [prepared.mount] + ([prepared.fallback_mount] if prepared.fallback_mount else [])
-        reason = ""
-        for mount in mounts:
-            try:
-                hello = await self._open_box(image, prepared, mount)
-            except SandboxError as error:
-                if prepared.mode is not WorkspaceMode.OVERLAY or "mount" not in error.message:
-                    raise
-                reason = f"the engine cannot mount it ({error.message})"
-                await self._close_box(keep_workspace=True)
-                continue
-            mismatch = await run_in_thread(lambda: prepared.verify(hello), name="corral-workspace")  # noqa: B023
-            return (hello, "") if mismatch is None else (None, mismatch)
-        return None, reason
+        try:
+            hello = await self._open_box(image, prepared)
+        except SandboxError as error:
+            if prepared.mode is not WorkspaceMode.OVERLAY or "mount" not in error.message:
+                raise
+            return None, f"the engine cannot mount it ({error.message})"
+        mismatch = await run_in_thread(lambda: prepared.verify(hello), name="corral-workspace")
+        return (hello, "") if mismatch is None else (None, mismatch)
 
-    async def _open_box(
-        self, image: ImageFacts, prepared: PreparedWorkspace, mount: Mapping[str, object]
-    ) -> HelloReply:
+    async def _open_box(self, image: ImageFacts, prepared: PreparedWorkspace) -> HelloReply:
         config = build_config(
             replace(self._spec, image=image.id),  # what was inspected is what runs
-            mount=mount,
+            mount=prepared.mount,
             marks=labels(self._spec.run_id, "box"),
             seccomp=load_seccomp_profile(),
             image_env=image.env,
@@ -275,7 +267,7 @@ class DockerSandbox(BoxOperations):
         if self._janitor is not None:
             self._janitor.forget(self._spec.run_id)
 
-    async def _close_box(self, *, keep_workspace: bool = False) -> None:
+    async def _close_box(self) -> None:
         """Take away the container, its volume, and what the workspace needed outside. Errors of the engine are
         left to the janitor and to gc: the caller can do nothing about them."""
         box = self._box
@@ -287,7 +279,7 @@ class DockerSandbox(BoxOperations):
                 pass
         if self._after_start is not None:
             await asyncio.gather(self._after_start, return_exceptions=True)  # discard() makes good for a failure
-        if self._preparing is not None and not keep_workspace:
+        if self._preparing is not None:
             preparing, self._preparing = self._preparing, None
             await asyncio.wait((preparing,))
             if not preparing.cancelled() and preparing.exception() is None:

@@ -7,16 +7,20 @@ after a kill -9, `corral gc` on demand.
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from corral.errors import SandboxError
 from corral.sandbox.engine import Engine, NameTaken, ObjectGone, remove_container
 from corral.sandbox.labels import BOOT, MARK, owner_is_alive, read_boot_id
+from corral.sandbox.scratch import find_stale_scratch
 from corral.sandbox.workspace import find_stale_link_dirs, remove_stale_locks
 
 _FOREIGN_AGE_S = 3600.0
@@ -33,6 +37,8 @@ class GcReport:
     link_dirs: list[str] = field(default_factory=list)
     locks: list[str] = field(default_factory=list)
     """Of user ids that boxes had."""
+    scratch: list[str] = field(default_factory=list)
+    """Temporary directories."""
     kept: int = 0
     """Objects of ours whose owner lives, or lives elsewhere."""
     problems: list[str] = field(default_factory=list)
@@ -40,7 +46,7 @@ class GcReport:
 
     @property
     def is_clean(self) -> bool:
-        return not (self.containers or self.volumes or self.link_dirs or self.locks or self.problems)
+        return not any((self.containers, self.volumes, self.link_dirs, self.locks, self.scratch, self.problems))
 
 
 def collect_garbage(engine: Engine, *, dry_run: bool = False) -> GcReport:
@@ -54,14 +60,22 @@ def collect_garbage(engine: Engine, *, dry_run: bool = False) -> GcReport:
     stale = _choose(volumes, report, age_of=_volume_age, is_running=lambda raw: False)
     _remove_all(report, report.volumes, [str(raw["Name"]) for raw in stale], _volume_remover(engine))
     for links in find_stale_link_dirs():
-        try:
-            if not dry_run:
-                links.remove()
-            report.link_dirs.append(str(links.path))
-        except OSError as error:
-            report.problems.append(f"{links.path}: {error.strerror}")
+        _remove_directory(report, report.link_dirs, links.path, links.remove)
+    for path in find_stale_scratch():
+        _remove_directory(report, report.scratch, path, partial(shutil.rmtree, path))
     report.locks += remove_stale_locks(dry_run=dry_run)
     return report
+
+
+def _remove_directory(report: GcReport, done: list[str], path: Path, remove: Callable[[], None]) -> None:
+    try:
+        if not report.dry_run:
+            remove()
+        done.append(str(path))
+    except FileNotFoundError:  # somebody else was faster
+        return
+    except OSError as error:
+        report.problems.append(f"{path}: {error.strerror}")
 
 
 def _choose(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from corral.patch.git import Repository
 from corral.patch.name import is_git_component
 from corral.patch.parse import FilePatch, ParsedPatch, parse_patch
 from corral.patch.tree import list_names, open_parent
+from corral.sandbox.scratch import make_scratch
 from corral.schema.patch import Finding, Severity
 from corral.schema.visible import visible
 from corral_protocol.name import encode_name
@@ -84,7 +84,7 @@ def plan_apply(patch: bytes, workspace: Path, *, three_way: bool = False, object
 
 def _plan(parsed: ParsedPatch, workspace: Path, *, three_way: bool, objects: Path | None) -> ApplyPlan:
     with ExitStack() as stack:
-        scratch = tempfile.TemporaryDirectory(prefix="corral-apply-", ignore_cleanup_errors=True)
+        scratch = make_scratch("apply")
         place = Path(stack.enter_context(scratch))
         judged = _Judgement(parsed, workspace)
         judged.run()

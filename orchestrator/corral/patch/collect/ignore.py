@@ -18,6 +18,7 @@ from typing import Self
 from corral.errors import PatchError
 from corral.patch.git import GitProcess, Repository
 from corral.patch.tree import open_file, open_parent
+from corral.sandbox.scratch import make_scratch
 
 MAX_RULES = 1 << 20  # bytes of one rule file; the rest is not read
 ANSWER_LIMIT_S = 5.0
@@ -141,4 +142,4 @@ class IgnoreRules:
 def _temporary_directory() -> tempfile.TemporaryDirectory[str]:
     """In memory where there is a place for it: removing ten directories from a disk costs more than all the rest."""
     memory = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
-    return tempfile.TemporaryDirectory(prefix="corral-git-", dir=memory, ignore_cleanup_errors=True)
+    return make_scratch("ignore", memory)

@@ -59,7 +59,6 @@ class Overlay:
     nonce: bytes = b""
     before: proof.Root | None = None
     has_index: bool = True
-    is_tried: bool = False  # whether this kernel took the options already
     is_temporary_there: bool = True
 
     def remove_temporary(self) -> None:
@@ -90,7 +89,9 @@ def build_overlay(
         obstacle = _link_lower(lower, root, links, owner)
         if obstacle is not None:
             return obstacle
-        overlay = Overlay(lower, os.open(dirs.upper, _DIRECTORY), links)
+        # The index tells which names share a copied-up file, and only root can read it: without it, writing to one of
+        # several hard links parts it from the others, and an export sees every change.
+        overlay = Overlay(lower, os.open(dirs.upper, _DIRECTORY), links, has_index=os.geteuid() == 0)
         undo.callback(overlay.close)
         _fill_upper(overlay, dirs, owner, secrets)
         if os.geteuid() == 0:
@@ -102,9 +103,11 @@ def build_overlay(
         return overlay
 
 
-def describe_mount(overlay: Overlay, spec: SandboxSpec, *, index: bool) -> dict[str, object]:
+def describe_mount(overlay: Overlay, spec: SandboxSpec) -> dict[str, object]:
     """The entry of HostConfig.Mounts. No source: an anonymous volume goes with its container."""
-    options = [f"{key}={value}" if value is not None else key for key, value in _options(overlay, index=index)]
+    options = [
+        f"{key}={value}" if value is not None else key for key, value in _options(overlay, index=overlay.has_index)
+    ]
     return {
         "Type": "volume",
         "Target": spec.mount_point,
@@ -153,7 +156,6 @@ def _fill_upper(overlay: Overlay, dirs: BoxDirs, owner: BoxOwner, secrets: Seque
 
 def _try_options(overlay: Overlay) -> Obstacle | None:
     """Root asks the kernel itself: with index, without, or not at all."""
-    overlay.is_tried = True
     failure = ""
     for index in (True, False):
         try:

@@ -32,8 +32,6 @@ class PreparedWorkspace:
     gid: int
     mount: dict[str, object]
     """The entry for HostConfig.Mounts."""
-    fallback_mount: dict[str, object] | None
-    """What to try when the engine refuses `mount` (no index); None when the kernel has already taken it."""
     masked: tuple[MaskedFile, ...]
     """Every path is covered with all that is below it; an export leaves these out."""
     base: Baseline

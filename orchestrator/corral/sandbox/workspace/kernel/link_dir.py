@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.sandbox.labels import owner_is_alive
+from corral.sandbox.scratch import is_scratch
 from corral.sandbox.workspace.kernel.syscall import unmount
 
 PREFIX = "corral-"
@@ -65,7 +66,7 @@ def find_stale_link_dirs() -> list[LinkDir]:
     for entry in os.scandir(_choose_parent()):
         # SECURITY: the parent is world-writable; only a directory of our own user is believed and removed.
         # test_workspace_leftovers.py::test_ignores_link_dir_of_another_user
-        if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):
+        if entry.name.startswith(PREFIX) and not is_scratch(entry.name) and entry.is_dir(follow_symlinks=False):
             status = entry.stat(follow_symlinks=False)
             if status.st_uid == os.geteuid() and _is_stale(Path(entry.path), status.st_mtime):
                 found.append(LinkDir(Path(entry.path)))
