@@ -29,6 +29,7 @@ from corral.schema.tools import Permission
 
 _LEVELS = list(Permission)  # lowest first
 _STRICTNESS = list(Effect)  # free to never
+_MAX_DECIDED = 1000
 
 
 class PolicyEngine:
@@ -38,6 +39,7 @@ class PolicyEngine:
         self.rules = {rule.id: rule for rule in rules}
         self.version = version
         self._schema = schema.handle
+        self._decided: dict[PolicyRequest, Decision] = {}
         documents = {rule.id: rule.body for rule in rules}
         self._policies = cedarpy.PolicySet.from_json_str(
             json.dumps({"templates": {}, "staticPolicies": documents, "templateLinks": []})
@@ -69,11 +71,24 @@ class PolicyEngine:
         return cls.load([builtin, chosen, *extra])
 
     def decide(self, request: PolicyRequest) -> Decision:
-        """The strictest decision over the request's targets."""
+        """The strictest decision over the request's targets. The same question has the same answer: it is kept."""
+        decision = self._decided.get(request)
+        if decision is None:
+            if len(self._decided) >= _MAX_DECIDED:
+                self._decided.clear()
+            decision = self._decided[request] = self._judge(request)
+        return decision
+
+    def _judge(self, request: PolicyRequest) -> Decision:
         if not request.targets:
             return self._refuse("the call names nothing to judge")
         steps = _ladder(request)
-        results = self._evaluate(request, steps)
+        # Most calls are allowed as they are: that is asked first, and the rest of the ladder only where it matters.
+        results = self._evaluate(request, steps[:1])
+        if results is not None and all(_is_plain_allow(result) for result in results):
+            steps = steps[:1]
+        else:
+            results = self._evaluate(request, steps)
         if results is None:
             return self._refuse("the call does not fit the policy schema")
         count = len(steps)
@@ -136,6 +151,10 @@ class PolicyEngine:
 
 _Step = tuple[Effect, bool, bool]
 """Effect when this evaluation is the first to allow; approved; checkpointed."""
+
+
+def _is_plain_allow(result: cedarpy.AuthzResult) -> bool:
+    return result.decision is cedarpy.Decision.Allow and not result.diagnostics.errors
 
 
 def _ladder(request: PolicyRequest) -> list[_Step]:

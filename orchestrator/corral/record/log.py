@@ -162,10 +162,10 @@ class RecordLog:
         with self._write_lock:
             if self._failure is not None or self._closed:
                 raise RecordError(self._failure or f"the record {str(self.path)!r} is closed")
-            kept = _fit(payload)
+            kept, encoded = _fit(payload)
             seq, at = self._head.seq + 1, format_time(self._clock_ns())
             line, digest = build_line(
-                seq=seq, at=at, prev=self._head.hash, kind=kept.kind.value, source=source.value, payload=_encode(kept)
+                seq=seq, at=at, prev=self._head.hash, kind=kept.kind.value, source=source.value, payload=encoded
             )
             self._write_bytes(line)
             event = Event(
@@ -210,16 +210,18 @@ def _encode(payload: Payload) -> bytes:
     return encode_payload(payload.model_dump(mode="json"))
 
 
-def _fit(payload: Payload) -> Payload:
-    """The payload, cut further where all its capped parts together are still more than one line may hold."""
+def _fit(payload: Payload) -> tuple[Payload, bytes]:
+    """The payload, cut further where all its capped parts together are still more than one line may hold; encoded."""
     room = MAX_LINE_BYTES - 1024
-    if len(_encode(payload)) <= room:
-        return payload
+    encoded = _encode(payload)
+    if len(encoded) <= room:
+        return payload, encoded
     for max_chars, max_items in ((64 << 10, 1000), (4096, 256), (512, 64), (160, 16)):
         smaller: dict[str, Any] = bound(payload.model_dump(mode="json"), max_chars, max_items)
         kept = type(payload).model_validate(smaller)
-        if len(_encode(kept)) <= room:
-            return kept
+        encoded = _encode(kept)
+        if len(encoded) <= room:
+            return kept, encoded
     raise RecordError(f"an event of kind {payload.kind.value!r} is too large for the record")
 
 

@@ -29,7 +29,7 @@ _CONTROL = re.compile(
 
 def clean(text: str) -> str:
     """`text` as a terminal would leave it: escapes gone, overwritten progress gone, other controls visible."""
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     text = _ESCAPE.sub("", text)
     if "\r" in text:
