@@ -25,16 +25,21 @@ from corral.tools.executor import ToolExecutor
 from corral.tools.outputs import OutputStore
 from corral.tools.registry import ToolRegistry
 
+FILES = 40
 NOTE = """\
 Through the tool executor with the preset `auto` and a real record: arguments validated, policy decided, events chained
 and written; before and after a call with a side effect the record is synced to the disk, which is in the numbers. The
-cost of one such sync alone stands beside: two of them belong to each `shell` and `write_file`, none to `read_file`."""
+cost of one such sync alone stands beside: two of them belong to each `shell` and `write_file`, none to `read_file`.
+Reads and writes go round forty files."""
 
 
 async def measure(options: Options) -> Group:
     place = options.place
     workspace = place.make_tree("small")
-    (workspace / "ten.txt").write_text(TEXT)
+    (workspace / "ten").mkdir()
+    for number in range(FILES):
+        (workspace / "ten" / f"{number}.txt").write_text(TEXT)
+    turns = count()
     with open_client() as client, plain_container(client, place.image) as plain:
         engine = docker.DockerClient(version="1.41")
         container = engine.containers.get(plain)
@@ -46,8 +51,8 @@ async def measure(options: Options) -> Group:
                     {
                         "shell": timed(lambda: use("shell", command="true")),
                         "sh": timed_blocking(lambda: subprocess.run(["sh", "-c", "true"], check=True)),
-                        "read": timed(lambda: use("read_file", path="ten.txt")),
-                        "write": timed(lambda: use("write_file", path="new.txt", content=TEXT, overwrite=True)),
+                        "read": timed(lambda: use("read_file", path=f"ten/{next(turns) % FILES}.txt")),
+                        "write": timed(lambda: _write(use, f"ten/{next(turns) % FILES}.txt")),
                         "sync": _sync(run_dir),
                         "exec_run": settled(timed_blocking(lambda: container.exec_run(["true"]))),
                     },
@@ -84,6 +89,10 @@ def _tools(box: DockerSandbox, run_dir: RunDir, record: RecordLog) -> Callable[.
         assert result.success, result
 
     return use
+
+
+async def _write(use: Callable[..., Awaitable[None]], path: str) -> None:
+    await use("write_file", path=path, content=TEXT, overwrite=True)
 
 
 def _sync(run_dir: RunDir) -> Contender:
