@@ -1,4 +1,4 @@
-"""A user in the engine's group, through the real command: what the box is, what is applied and what is left is theirs."""
+"""A user in the engine's group, by the real command: what the box is, what is applied and what is left is theirs."""
 
 from __future__ import annotations
 
