@@ -240,7 +240,13 @@ def test_a_disk_that_the_command_fills(workspace: Path, tmp_path: Path, sandbox_
     assert outcomes == ["the patch cannot be made: No space left on device"]
 
 
-# --- settings and patches -------------------------------------------------------------------------------------------
+# --- the command, settings and patches ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [(), ("",), ("", "x")])
+def test_no_command(workspace: Path, command: tuple[str, ...]) -> None:
+    ran = corral("exec", "-C", str(workspace), "--", *command)
+    assert ran == Ran(2, b"", ["corral: no command given", "  hint: corral exec [options] -- CMD ..."])
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def exec_command(
     from corral import app  # late: start-up time
     from corral.cli.summary import show_end
 
-    if not command:
+    if not command or not command[0]:
         raise ConfigError("no command given", hint="corral exec [options] -- CMD ...")
     if command[0].startswith("-"):
         # A mistyped option would be run as the command.
