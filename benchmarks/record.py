@@ -12,7 +12,7 @@ import docker
 
 from benchmarks.call import PAUSE_S, TEXT
 from benchmarks.place import open_client, plain_container
-from benchmarks.run import Contender, Options, alternate, main, settled, timed, timed_blocking
+from benchmarks.run import Contender, Options, alternate, main, timed, timed_blocking
 from benchmarks.table import Group, compare, state
 from corral.policy import PolicyEngine, SessionPolicy
 from corral.record import RecordLog
@@ -54,9 +54,10 @@ async def measure(options: Options) -> Group:
                         "read": timed(lambda: use("read_file", path=f"ten/{next(turns) % FILES}.txt")),
                         "write": timed(lambda: _write(use, f"ten/{next(turns) % FILES}.txt")),
                         "sync": _sync(run_dir),
-                        "exec_run": settled(timed_blocking(lambda: container.exec_run(["true"]))),
+                        "exec_run": timed_blocking(lambda: container.exec_run(["true"])),
                     },
                     pause_s=PAUSE_S,
+                    warm=2,
                 )
         engine.close()
     docker_name = "docker-py exec_run"

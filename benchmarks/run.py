@@ -32,29 +32,23 @@ Measure = Callable[[Options], Coroutine[None, None, Group]]
 
 
 async def alternate(
-    rounds: int, contenders: Mapping[str, Contender], *, pause_s: float = 0.0
+    rounds: int, contenders: Mapping[str, Contender], *, pause_s: float = 0.0, warm: int = 0
 ) -> dict[str, list[float]]:
-    """A, B, C, A, B, C …: what the machine does besides hits all of them. One round before is not counted."""
+    """A, B, C, A, B, C …: what the machine does besides hits all of them. One round before is not counted.
+
+    `warm` of each go uncounted before each that counts: what it is to repeat it, not to take turns with others. The
+    pause is between contenders: what one leaves to be done is not charged to the next.
+    """
     found: dict[str, list[float]] = {name: [] for name in contenders}
     gc.collect()
     for number in range(-1, rounds):
         for name, contender in contenders.items():
             await asyncio.sleep(pause_s)
-            seconds = await contender()
+            for _ in range(warm + 1):
+                seconds = await contender()
             if number >= 0:
                 found[name].append(seconds)
     return found
-
-
-def settled(contender: Contender, pause_s: float = 0.1) -> Contender:
-    """With time afterwards for what it leaves to be done: the engine cleans up after an exec for quite a while."""
-
-    async def with_pause() -> float:
-        seconds = await contender()
-        await asyncio.sleep(pause_s)
-        return seconds
-
-    return with_pause
 
 
 def timed(action: Callable[[], Awaitable[object]]) -> Contender:
