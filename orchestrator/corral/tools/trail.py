@@ -124,7 +124,8 @@ class CallTrail:
             self._describe(result),
             # A refusal is our word; what a tool brought back is the box's.
             source=Source.BOX if ran and ran.scope != "session" else Source.ORCHESTRATOR,
-            durable=ran is not None and ran.side_effect is not SideEffect.READ_ONLY,
+            # What stays in the box may share the next event's sync: a power cut makes it `unknown_state`, never undone.
+            durable=ran is not None and ran.side_effect in (SideEffect.EXTERNAL_WRITE, SideEffect.IRREVERSIBLE),
         )
 
     def _describe(self, result: ToolResult) -> ToolFinished:

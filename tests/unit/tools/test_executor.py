@@ -86,13 +86,18 @@ async def test_a_started_event_is_durable_before_a_write_runs(bench: Build) -> N
         seen.append((desk.kinds(), list(written)))
         return await succeed(arguments, context)
 
-    for effect, expected in [(SideEffect.WORKSPACE_WRITE, True), (SideEffect.READ_ONLY, False)]:
+    for effect, expected, after in [
+        (SideEffect.EXTERNAL_WRITE, True, True),
+        (SideEffect.WORKSPACE_WRITE, True, False),
+        (SideEffect.READ_ONLY, False, False),
+    ]:
         written.clear()
-        watched = _with(desk, make_tool(look, side_effect=effect), recorder=Watching())
+        yes = StaticApprover(approved=True)
+        watched = _with(desk, make_tool(look, side_effect=effect), recorder=Watching(), approver=yes)
         await watched.execute(ToolCall(id="c", name="own"))
         assert seen[-1][0][-1] == "tool.started"
-        assert seen[-1][1] == [False, False, expected]
-        assert written[-1] is expected
+        assert seen[-1][1][-1] is expected
+        assert written[-1] is after
 
 
 def _with(desk: Bench, tool: Tool, *, recorder: Any = None, approver: Any = None) -> Any:
