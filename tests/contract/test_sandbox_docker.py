@@ -202,7 +202,7 @@ async def test_a_full_workspace_ends_the_box_and_keeps_the_changes(workspace: Pa
 async def test_no_image(workspace: Path, tmp_path: Path) -> None:
     with pytest.raises(ImageError) as caught:
         await DockerSandbox(make_spec(workspace, tmp_path, "corral-no-such-image")).start()
-    assert caught.value.hint == "build it with: corral image build"
+    assert caught.value.hint == "pull or build it, or leave --image out"
 
 
 async def test_limits_too_small(workspace: Path, tmp_path: Path, image: str) -> None:
