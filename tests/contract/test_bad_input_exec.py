@@ -14,11 +14,10 @@ from pathlib import Path
 
 import docker
 import pytest
-from tests.support.command import Ran, corral, find_user, list_outcomes
+from tests.support.command import SOCKET, Ran, corral, find_user, list_outcomes
 
 from corral.sandbox.labels import RUN
 
-SOCKET = Path("/var/run/docker.sock")
 ENGINE_HINT = "  hint: start it, or set DOCKER_HOST; see: corral doctor"
 NAME_HINT = "  hint: name an existing directory"
 FORCE_HINT = "  hint: name a project directory, or force it with --force"

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import docker
 import pytest
-from tests.support.command import Ran, User, corral, find_user, list_outcomes
+from tests.support.command import SOCKET, Ran, User, corral, find_user, list_outcomes
 
 USER = 54324
-SOCKET = Path("/var/run/docker.sock")
 DEMO = Path(__file__).parents[2] / "examples/demo"
 
 pytestmark = [

@@ -32,7 +32,7 @@ from tests.property.test_patch_round_trip import (
     check_list,
     git_apply,
 )
-from tests.support.command import User, find_user
+from tests.support.command import SOCKET, User, find_user
 
 from corral.patch import apply_patch
 from corral.patch.export import Exporter
@@ -47,7 +47,6 @@ pytestmark = [
 ]
 
 USER = 54323
-SOCKET = Path("/var/run/docker.sock")
 
 
 @pytest.mark.parametrize("mode", [WorkspaceMode.OVERLAY, WorkspaceMode.COPY])
@@ -127,7 +126,7 @@ def run_as(user: User, base: Path, image: str, client: docker.DockerClient, edit
     order = json.dumps({"base": str(base), "image": image, "operations": edits})
     with subprocess.Popen(
         command,
-        env={"PATH": os.environ["PATH"]} | user.env,
+        env={"PATH": os.environ["PATH"], "DOCKER_HOST": f"unix://{SOCKET}"} | user.env,
         cwd="/",
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+SOCKET = Path(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://"))
+"""Where the engine of these tests listens; no such file for an engine reached over TCP."""
+
 _MAIN = "from corral.cli.main import main; main()"
 _PROBE = "import sys, cyclopts, docker, openai, corral.cli.main; print(sys.version_info[:2])"
 
