@@ -206,7 +206,9 @@ def _remove(path: Path) -> None:
 
 
 def _make_id() -> str:
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    now = datetime.now(UTC)
+    # Milliseconds before chance: runs of one second sort by age, and `last` is the last.
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03x}{secrets.randbelow(1 << 12):03x}"
 
 
 def _make_private(parent: Path) -> None:

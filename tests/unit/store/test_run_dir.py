@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,16 @@ def test_last_is_the_newest_run() -> None:
         older = run_dir.path.with_name("20200101-000000-000000")
         older.mkdir()
         assert find_run("last") == run_dir.path
+
+
+def test_runs_of_one_second_are_listed_by_age(tmp_path: Path) -> None:
+    made = []
+    for _ in range(20):
+        with RunDir.create(tmp_path) as run:
+            made.append(run.run_id)
+        time.sleep(0.002)
+    assert list_runs(tmp_path) == made[::-1]
+    assert find_run("last", tmp_path).name == made[-1]
 
 
 def test_the_end_of_a_run_has_room_set_aside(tmp_path: Path) -> None:
