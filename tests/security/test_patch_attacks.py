@@ -100,6 +100,11 @@ def test_blocks_symlink_that_leaves_the_workspace(box: Box, target: bytes) -> No
     assert (caught.value.code, os.listdir(box.workspace)) == ("patch_blocked", [])
 
 
+def test_a_leaving_link_is_told_once(box: Box) -> None:
+    with plan_apply(new_file(b"out", b"120000", b"/etc/cron.d"), box.workspace) as plan:
+        assert [(one.kind, one.path) for one in plan.findings] == [("link_leaves", "out")]
+
+
 def test_blocks_a_link_that_leaves_by_being_moved(box: Box) -> None:
     """The link's text stays, but one level up it points outside."""
     (box.workspace / "d/e").mkdir(parents=True)

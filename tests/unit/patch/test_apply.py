@@ -272,6 +272,7 @@ def test_findings_that_ask_need_a_yes(box: Box) -> None:
     with pytest.raises(PatchError, match="is run by GitHub Actions") as caught:
         apply_patch(data, box.workspace)
     assert (caught.value.code, tree(box.workspace)) == ("patch_needs_approval", {})
+    assert caught.value.hint is not None and "corral apply --yes" in caught.value.hint
     apply_patch(data, box.workspace, is_approved=True)
     assert (box.workspace / ".github/workflows/x.yml").read_bytes() == b"on: push\n"
 

@@ -47,11 +47,14 @@ def _require_approval(plan: ApplyPlan, *, is_approved: bool, allow_leaving_links
         shown = f"{show_path(finding.path)}: {finding.text}"
         # SECURITY: blocked by default, whoever asks (test_blocks_symlink_that_leaves_the_workspace).
         if finding.severity is Severity.BLOCK and not (finding.kind == "link_leaves" and allow_leaving_links):
-            raise PatchError(f"the patch is blocked: {shown}", hint="nothing was applied", code="patch_blocked")
+            way = (
+                "; corral apply --allow-leaving-links applies it all the same" if finding.kind == "link_leaves" else ""
+            )
+            raise PatchError(f"the patch is blocked: {shown}", hint=f"nothing was applied{way}", code="patch_blocked")
         if finding.severity is Severity.ASK and not is_approved:
             raise PatchError(
                 f"the patch needs a yes: {shown}",
-                hint="look at the findings, then approve",
+                hint="nothing was applied; once you have looked at the findings: corral apply --yes",
                 code="patch_needs_approval",
             )
 

@@ -98,7 +98,7 @@ def _plan(parsed: ParsedPatch, workspace: Path, *, three_way: bool, objects: Pat
         return ApplyPlan(
             workspace,
             tuple(_steps(todo + merged, judged.now, results)),
-            check_patch(parsed, workspace) + tuple(_link_findings(results)),
+            tuple(dict.fromkeys((*check_patch(parsed, workspace), *_link_findings(results)))),
             tuple(visible(file.path) for file in judged.done),
             tuple(visible(file.path) for file in merged),
             stack.pop_all(),
