@@ -98,7 +98,7 @@ def _plan(parsed: ParsedPatch, workspace: Path, *, three_way: bool, objects: Pat
         return ApplyPlan(
             workspace,
             tuple(_steps(todo + merged, judged.now, results)),
-            tuple(dict.fromkeys((*check_patch(parsed, workspace), *_link_findings(results)))),
+            _merge_findings(check_patch(parsed, workspace), _link_findings(results)),
             tuple(visible(file.path) for file in judged.done),
             tuple(visible(file.path) for file in merged),
             stack.pop_all(),
@@ -244,6 +244,14 @@ def _steps(
     paths = {path for file in files for path in (file.old_path, file.new_path) if path is not None}
     for path in sorted(paths):
         yield Step(path, now[path], results.get(path))
+
+
+def _merge_findings(first: Iterable[Finding], second: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Both, and what both found once."""
+    found = dict[tuple[str, str, int | None], Finding]()
+    for one in (*first, *second):
+        found.setdefault((one.kind, one.path, one.line), one)
+    return tuple(found.values())
 
 
 def _link_findings(results: dict[bytes, Result]) -> Iterator[Finding]:
