@@ -138,6 +138,8 @@ class Settings(_Settings):
     `copy`."""
     runtime: Annotated[str, Field(min_length=1)] = "runc"
     """The engine's runtime for the box, `runc` or `runsc` (gVisor)."""
+    seccomp: Literal["default", "debug"] = "default"
+    """System calls a box may make. `debug` allows ptrace, for debuggers and strace: that much more is open."""
     mask: tuple[str, ...] | None = None
     """Patterns (as in .gitignore) of files whose content the box must not see. Default: the built-in list; `[]` masks
     nothing."""

@@ -131,6 +131,7 @@ def build_spec(settings: Settings, request: BoxRequest) -> SandboxSpec:
         image=request.image or settings.image or SANDBOX_IMAGE,
         mode=parse_mode(request.mode) if request.mode else settings.mode,
         runtime=settings.runtime,
+        seccomp=settings.seccomp,
         limits=request.box_limits or settings.limits.to_limits(),
         mask=settings.mask,
         force=request.force,

@@ -24,6 +24,7 @@ _MIN_PIDS = 32
 _MIN_FILES = 256  # the shell tells its last directory on descriptor 251
 HOSTS = "127.0.0.1 localhost box\n::1 localhost ip6-localhost ip6-loopback\n"
 """What /etc/hosts of a box says: the engine empties the image's."""
+_SIGNALS = 4096  # queued ones; like message queues, counted per host uid
 _OOM_SCORE = 500
 """The kernel takes a box before anything of the host; commands in it have 1000, the toolbox this."""
 
@@ -111,9 +112,9 @@ def _scale(size: int, share: float) -> int:
     return max(int(size * share) // 4096 * 4096, MIB)
 
 
-def load_seccomp_profile() -> str:
+def load_seccomp_profile(name: str = "default") -> str:
     """Our allow-list, as the text the engine wants. Raises FileNotFoundError when the installation is broken."""
-    return (find_data("policies") / "seccomp" / "default.json").read_text(encoding="utf-8")
+    return (find_data("policies") / "seccomp" / f"{name}.json").read_text(encoding="utf-8")
 
 
 def build_command_env(image_env: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
@@ -217,6 +218,9 @@ def _build_limits(limits: Limits) -> dict[str, Any]:
         "fsize": limits.file_bytes,
         "memlock": 64 << 10,
         "msgqueue": 0,  # POSIX queues are kernel memory counted per host uid
+        "sigpending": _SIGNALS,
+        "nice": 0,  # the engine's service may have been given more than it needs: nothing of it is handed on
+        "rtprio": 0,
     }
     return {
         "Memory": limits.memory_bytes,

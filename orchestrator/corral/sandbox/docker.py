@@ -151,7 +151,7 @@ class DockerSandbox(BoxOperations):
             replace(self._spec, image=image.id),  # what was inspected is what runs
             mount=prepared.mount,
             marks=labels(self._spec.run_id, "box"),
-            seccomp=load_seccomp_profile(),
+            seccomp=load_seccomp_profile(self._spec.seccomp),
             image_env=image.env,
             image_volumes=image.volumes,
             hosts_file=self._write_hosts(prepared),

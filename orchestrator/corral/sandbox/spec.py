@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -48,6 +49,7 @@ class SandboxSpec:
     mode: WorkspaceMode = WorkspaceMode.AUTO
     mount_point: str = "/workspace"
     runtime: str = "runc"
+    seccomp: Literal["default", "debug"] = "default"  # debug: debuggers and strace work, and more of the kernel is open
     limits: Limits = field(default_factory=Limits)
     env: dict[str, str] = field(default_factory=dict)
     mask: tuple[str, ...] | None = None  # gitignore-style patterns of secret files; None: the built-in list, (): none

@@ -17,6 +17,7 @@ from corral.resource import find_data
 IMAGE_NAME = "corral-sandbox"
 BASE_NAME = "corral-base"
 _BUILD_FILES = ("Dockerfile", "packages.txt", "install.sh")
+_SECCOMP_FILES = ("check.py", "debug.json", "default.json")
 _TOOLBOX_SUFFIXES = (".py", ".sh")
 
 
@@ -50,9 +51,10 @@ class BuildContext:
 
 
 def load_context() -> BuildContext:
-    """Reads the shipped sandbox-image folder and the toolbox. Raises FileNotFoundError when corral is incomplete."""
-    image, toolbox = find_data("sandbox-image"), find_data("toolbox")
+    """Reads the sandbox-image folder, profiles and toolbox that ship. Raises FileNotFoundError when one is missing."""
+    image, toolbox, policies = find_data("sandbox-image"), find_data("toolbox"), find_data("policies")
     files = [(name, (image / name).read_bytes()) for name in _BUILD_FILES]
+    files += [(f"seccomp/{name}", (policies / "seccomp" / name).read_bytes()) for name in _SECCOMP_FILES]
     files += [
         (f"toolbox/{path.relative_to(toolbox).as_posix()}", path.read_bytes()) for path in _toolbox_files(toolbox)
     ]
