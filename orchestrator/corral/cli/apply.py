@@ -16,7 +16,7 @@ from corral.schema.path import show_path
 from corral.schema.visible import visible
 
 if TYPE_CHECKING:
-    from corral.patch import ApplyPlan
+    from corral.patch import ApplyPlan, Recovery
 
 MAX_PATCH_BYTES = 1 << 30
 
@@ -63,9 +63,11 @@ def apply(
     json
         One JSON object on stdout.
     """
-    from corral.patch import apply_plan, plan_apply  # late: start-up time
+    from corral.patch import apply_plan, plan_apply, recover_applies  # late: start-up time
 
     chosen = choose(source, directory)
+    for recovery in recover_applies(chosen.workspace, dry_run=dry_run):
+        show_recovery(recovery, dry_run=dry_run)
     if not chosen.patch.strip():
         print_line("nothing to apply: the patch is empty")
         return 0
@@ -96,6 +98,17 @@ def choose(source: str, directory: Path | None) -> Chosen:
     if not kept.exists():
         raise ConfigError(f"run {source!r} has no patch: it changed nothing", hint="corral log show tells what it did")
     return Chosen(_read(kept), workspace, run_dir / OBJECTS, source)
+
+
+def show_recovery(recovery: Recovery, *, dry_run: bool = False) -> None:
+    """What became of an apply that was killed."""
+    place = repr(str(recovery.workspace))
+    if recovery.problem:
+        note(f"an interrupted apply in {visible(place)} could not be rolled back: {visible(recovery.problem)}")
+        return
+    note(f"an interrupted apply in {visible(place)} {'would be ' if dry_run else 'was '}{recovery.outcome}")
+    for kept in recovery.kept:
+        note(f"  edited since, so its original stays beside it: {kept}")
 
 
 def show_findings(findings: tuple[Finding, ...]) -> None:

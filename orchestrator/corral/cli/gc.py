@@ -18,6 +18,8 @@ def gc(
 ) -> int:
     """Remove containers, volumes and mounts of corral whose owner is dead. Running ones are never touched.
 
+    A workspace that a killed corral apply left half-way gets back what it was.
+
     Parameters
     ----------
     dry_run
@@ -25,12 +27,19 @@ def gc(
     json
         One JSON object on stdout.
     """
+    from corral.cli.apply import show_recovery
+    from corral.patch import recover_applies
     from corral.sandbox.engine import Engine  # late: start-up time
     from corral.sandbox.gc import collect_garbage
 
+    recoveries = recover_applies(dry_run=dry_run)  # first: it needs no engine
+    for recovery in recoveries:
+        show_recovery(recovery, dry_run=dry_run)
     report = collect_garbage(Engine(), dry_run=dry_run)
+    report.problems += [f"{one.workspace}: {one.problem}" for one in recoveries if one.problem]
     if json:
-        print_json(asdict(report))
+        applies = [{**asdict(one), "workspace": str(one.workspace)} for one in recoveries]
+        print_json({**asdict(report), "applies": applies})
         return int(bool(report.problems))
     kinds = {
         "container": report.containers,
@@ -44,6 +53,6 @@ def gc(
             print_line(f"{'would remove' if dry_run else 'removed'} {kind} {visible(name)}")
     for problem in report.problems:
         note(f"could not remove {visible(problem)}")
-    if report.is_clean:
+    if report.is_clean and not recoveries:
         print_line("nothing was left behind" + (f"; {plural(report.kept, 'object')} in use" if report.kept else ""))
     return int(bool(report.problems))

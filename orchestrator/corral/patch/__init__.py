@@ -1,6 +1,6 @@
 """From a run's changes to a reviewed patch, and from a patch to a changed workspace."""
 
-from corral.patch.apply import ApplyPlan, apply_patch, apply_plan, plan_apply
+from corral.patch.apply import ApplyPlan, Recovery, apply_patch, apply_plan, plan_apply, recover_applies
 from corral.patch.build import build_patch
 from corral.patch.checks import check_patch
 from corral.patch.collect.manifest import collect_copy
@@ -11,6 +11,7 @@ __all__ = [
     "ApplyPlan",
     "ChangeSet",
     "ExportLimits",
+    "Recovery",
     "apply_patch",
     "apply_plan",
     "build_patch",
@@ -18,4 +19,5 @@ __all__ = [
     "collect_copy",
     "collect_overlay",
     "plan_apply",
+    "recover_applies",
 ]

@@ -104,8 +104,15 @@ def open_file(name: bytes, parent: int) -> int:
 @contextmanager
 def open_parent(root: Path, path: bytes) -> Iterator[tuple[int, bytes]]:
     """The descriptor of the directory that holds `path`, reached component by component, and the last name."""
+    with opened_root(root) as descriptor, opened_parent(descriptor, path) as found:
+        yield found
+
+
+@contextmanager
+def opened_parent(root: int, path: bytes) -> Iterator[tuple[int, bytes]]:
+    """The same from the root's descriptor."""
     *parents, name = path.split(b"/")
-    current = open_root(root)
+    current = os.dup(root)
     try:
         for part in parents:
             below = open_directory(part, current)

@@ -1,28 +1,26 @@
 """Puts planned results into the workspace: all of them or none, by descriptors, never through a link.
 
 Everything is staged in one directory inside the workspace first, so that a full disk shows before anything moved. What
-is replaced moves into the same directory and goes back if a later step fails. A crash in between leaves that directory
-with the originals in it.
+is replaced moves into the same directory and goes back if a later step fails. After a crash in between, the journal
+tells the next apply how to go back.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from corral.errors import PatchConflict, PatchError
+from corral.patch.apply.journal import Entry, Journal, identify, open_journal
 from corral.patch.apply.plan import ApplyPlan, Step
-from corral.patch.tree import CHUNK, lstat, open_directory, opened_root
+from corral.patch.tree import CHUNK, lstat, open_directory, opened_parent, opened_root
 from corral.schema.patch import Severity
 from corral.schema.path import show_path
 from corral.schema.visible import visible
-
-STAGING = b".corral-apply-"
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -35,8 +33,8 @@ def apply_plan(plan: ApplyPlan, *, is_approved: bool = False, allow_leaving_link
     if not plan.steps:
         return
     try:
-        with opened_root(plan.workspace) as root:
-            _Placement(root, plan.steps).run()
+        with opened_root(plan.workspace) as root, open_journal(plan.workspace, root) as journal:
+            _Placement(root, plan.steps, journal).run()
     except OSError as error:
         reason = error.strerror or str(error)
         raise PatchError(f"the patch could not be applied: {reason}", hint="nothing was applied") from error
@@ -60,28 +58,39 @@ def _require_approval(plan: ApplyPlan, *, is_approved: bool, allow_leaving_links
 
 
 class _Placement:
-    def __init__(self, root: int, steps: tuple[Step, ...]) -> None:
+    def __init__(self, root: int, steps: tuple[Step, ...], journal: Journal) -> None:
         self.root = root
         self.steps = steps
+        self.journal = journal
         self.undo = list[Callable[[], None]]()
-        self.name = STAGING + secrets.token_hex(6).encode()
+        self.name = journal.staging
         self.staging = -1
 
     def run(self) -> None:
-        os.mkdir(self.name, 0o700, dir_fd=self.root)
+        try:
+            os.mkdir(self.name, 0o700, dir_fd=self.root)
+        except OSError:
+            self.journal.forget()
+            raise
         try:
             self.staging = open_directory(self.name, self.root)
             for number, step in enumerate(self.steps):
                 self.stage(number, step)
             self.check_unchanged()
+            self.write_plan()
             self.move()
+            self.journal.finish()
         except BaseException:
             self.roll_back()
             raise
         finally:
             if self.staging >= 0:
                 os.close(self.staging)
+        self.clean_up()
+
+    def clean_up(self) -> None:
         shutil.rmtree(self.name, dir_fd=self.root)
+        self.journal.forget()
 
     def roll_back(self) -> None:
         try:
@@ -90,9 +99,33 @@ class _Placement:
         except OSError as error:
             raise PatchError(
                 f"undoing a half-applied patch failed: {error.strerror}",
-                hint=f"the original files are in {visible(self.name)!r} in the workspace",
+                hint=f"the original files are in {visible(self.name)!r} in the workspace; corral gc tries again",
             ) from error
-        shutil.rmtree(self.name, dir_fd=self.root)
+        self.clean_up()
+
+    def write_plan(self) -> None:
+        """What recover.py needs to undo the rest if this process does not get to it."""
+        entries, made = [], dict[bytes, None]()
+        for number, step in enumerate(self.steps):
+            new = lstat(b"new.%d" % number, self.staging) if step.after is not None else None
+            stands = step.before is not None and not step.before.is_directory
+            entries.append(Entry(step.path, stands, _leaves(step), identify(new) if new else None))
+            if new is not None:
+                made |= dict.fromkeys(self.missing_directories(step.path))
+        self.journal.plan(entries, list(made))
+
+    def missing_directories(self, path: bytes) -> Iterator[bytes]:
+        """Those above a path that will have to be made."""
+        parts = path.split(b"/")
+        for depth in range(1, len(parts)):
+            above = b"/".join(parts[:depth])
+            try:
+                with self.parent(above) as (parent, name):
+                    info = lstat(name, parent)
+            except (FileNotFoundError, NotADirectoryError):
+                info = None
+            if info is None or not stat.S_ISDIR(info.st_mode):
+                yield above
 
     def stage(self, number: int, step: Step) -> None:
         """Write the new entry of one path, complete with mode and owner, under a name of ours."""
@@ -238,6 +271,9 @@ class _Placement:
     def rmdir_undoably(self, path: bytes) -> None:
         with self.parent(path) as (parent, name):
             info = os.lstat(name, dir_fd=parent)
+            if not stat.S_ISDIR(info.st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, "a file stands there")
+            self.journal.remove_directory(path, info)
             os.rmdir(name, dir_fd=parent)
         self.undo.append(lambda: self.restore_directory(path, info))
 
@@ -261,17 +297,9 @@ class _Placement:
 
     @contextmanager
     def parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
-        """The directory that holds `path`, component by component from the root's descriptor."""
-        *parents, name = path.split(b"/")
-        current = os.dup(self.root)
-        try:
-            for part in parents:
-                below = open_directory(part, current)
-                os.close(current)
-                current = below
-            yield current, name
-        finally:
-            os.close(current)
+        """The directory that holds `path`."""
+        with opened_parent(self.root, path) as found:
+            yield found
 
 
 def _leaves(step: Step) -> bool:
