@@ -14,12 +14,15 @@ import json
 import re
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 VERSION = 1
 GENESIS = "0" * 64
 MAX_LINE_BYTES = 4 << 20
 
+# SECURITY: ASCII escapes keep newlines, U+2028 and controls from forging a line; test_no_text_can_forge_a_line
+_ENCODER = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False, default=vars)
 _HEAD = re.compile(
     rb'\{"v":([0-9]{1,9}),"seq":([1-9][0-9]{0,17}),"at":"([0-9T:.Z-]{20,30})","prev":"([0-9a-f]{64})",'
     rb'"kind":"([a-z]{1,32}\.[a-z]{1,32})","source":"(orchestrator|box)","payload":(?=\{)'
@@ -71,9 +74,8 @@ def split_line(line: bytes) -> RawLine | None:
 
 
 def encode_payload(payload: dict[str, Any]) -> bytes:
-    """Canonical JSON of a payload: keys sorted, no spaces, everything outside ASCII escaped."""
-    # SECURITY: ASCII escapes keep newlines, U+2028 and controls from forging a line; test_no_text_can_forge_a_line
-    return json.dumps(payload, ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    """Canonical JSON of a payload: keys sorted, no spaces, everything outside ASCII escaped. A model is its fields."""
+    return _ENCODER.encode(payload).encode()
 
 
 def build_line(*, seq: int, at: str, prev: str, kind: str, source: str, payload: bytes) -> tuple[bytes, str]:
@@ -87,4 +89,9 @@ def build_line(*, seq: int, at: str, prev: str, kind: str, source: str, payload:
 def format_time(time_ns: int) -> str:
     """A POSIX time in nanoseconds as UTC in ISO 8601."""
     seconds, nanoseconds = divmod(time_ns, 1_000_000_000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{nanoseconds:09d}Z"
+    return f"{_format_second(seconds)}.{nanoseconds:09d}Z"
+
+
+@lru_cache(maxsize=4)
+def _format_second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

@@ -207,7 +207,7 @@ class RecordLog:
 
 
 def _encode(payload: Payload) -> bytes:
-    return encode_payload(payload.model_dump(mode="json"))
+    return encode_payload(vars(payload))  # validated: text, numbers, tuples and parts made of them
 
 
 def _fit(payload: Payload) -> tuple[Payload, bytes]:

@@ -10,9 +10,11 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH = 24
@@ -81,20 +83,38 @@ def _bound_mapping(value: Mapping[Any, Any], max_chars: int, max_items: int, dep
     return out
 
 
-def _cutting(max_chars: int) -> BeforeValidator:
-    def check(value: Any) -> Any:
-        return cut(value, max_chars) if isinstance(value, str | bytes) else value
+@dataclass(frozen=True)
+class _Fitted:
+    """For a str or a tuple: what is one already and not too long is taken as it is; the rest goes through `shape`.
 
-    return BeforeValidator(check)
+    The first is asked without a call into Python, and nearly always true: events are on the path of every call.
+    """
+
+    max_length: int
+    shape: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        loose: Any = handler(source)
+        fitting = {**loose, "max_length": self.max_length, "strict": True}  # half a surrogate pair fits no str schema
+        return core_schema.union_schema(
+            [fitting, core_schema.no_info_before_validator_function(self.shape, loose)],
+            mode="left_to_right",
+            custom_error_type="not_bounded",
+            custom_error_message="Input should be text, or a list of texts where one is meant",
+        )
 
 
-def _shortening(max_items: int) -> BeforeValidator:
-    def check(value: Any) -> Any:
+def _cutting(max_chars: int) -> _Fitted:
+    return _Fitted(max_chars, lambda value: cut(value, max_chars) if isinstance(value, str | bytes) else value)
+
+
+def _shortening(max_items: int) -> _Fitted:
+    def shape(value: Any) -> Any:
         if isinstance(value, list | tuple) and len(value) > max_items:
             return (*value[: max_items - 1], f"[cut: {len(value)} items]")
         return value
 
-    return BeforeValidator(check)
+    return _Fitted(max_items, shape)
 
 
 def _bounding(max_chars: int) -> BeforeValidator:

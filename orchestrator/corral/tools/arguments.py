@@ -6,6 +6,7 @@ uses more, so that nothing is promised to the model that is not held here.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ _PYTHON: dict[str, type | tuple[type, ...]] = {
     "number": (int, float),
     "boolean": bool,
 }
+_UNCHANGEABLE = (str, int, float, type(None))
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -65,6 +67,15 @@ def check_schema(schema: dict[str, Any], where: str) -> None:
             raise ConfigError(f"{where}: {missing[0]!r} is required but not described")
     if kind == "array":
         check_schema(schema.get("items", {}), f"{where}[]")
+
+
+def copy_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """A copy of its own, whole depth."""
+    return {name: _copy(value) for name, value in arguments.items()}
+
+
+def _copy(value: Any) -> Any:
+    return value if isinstance(value, _UNCHANGEABLE) else copy.deepcopy(value)
 
 
 def normalise(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:

@@ -25,11 +25,12 @@ _CONTROL = re.compile(
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb"  # zero width, separators, bidirectional controls
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"  # shorthand, musical controls, tags
 )
+_PLAIN = bytes([0x09, 0x0A, *range(0x20, 0x7F)])  # ASCII that nothing here changes
 
 
 def clean(text: str) -> str:
     """`text` as a terminal would leave it: escapes gone, overwritten progress gone, other controls visible."""
-    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+    if text.isascii() and not text.encode().translate(None, _PLAIN):
         return text
     text = _ESCAPE.sub("", text)
     if "\r" in text:

@@ -6,7 +6,6 @@ normalise → validate → decide → approve → record started → run → cle
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,7 @@ from corral.sandbox.base import Sandbox
 from corral.schema.policy import ApprovalAnswer, ApprovalRequest, Approver, Decider, Decision, Effect
 from corral.schema.text import digest
 from corral.schema.tools import SideEffect, ToolCall, ToolResult, ToolStatus
-from corral.tools.arguments import normalise, validate
+from corral.tools.arguments import copy_arguments, normalise, validate
 from corral.tools.base import Arguments, Recorder, ShellState, Tool, ToolContext
 from corral.tools.bounds import bound, clean
 from corral.tools.outputs import OutputStore
@@ -51,7 +50,7 @@ class _Progress:
     @property
     def normal_call(self) -> ToolCall:
         """The call as it will run, in a copy of its own: who judges or approves cannot change what runs."""
-        return ToolCall(id=self.call.id, name=self.name, arguments=copy.deepcopy(self.arguments))
+        return ToolCall(id=self.call.id, name=self.name, arguments=copy_arguments(self.arguments))
 
 
 class ToolExecutor:
@@ -125,7 +124,7 @@ class ToolExecutor:
             await progress.trail.parsed(progress.tool.spec, call.arguments, call.problem)
             hint = "send the arguments as one JSON object that fits the tool's schema"
             return failed("malformed_tool_call", call.problem, kind="parameter", hint=hint)
-        progress.arguments = normalise(progress.tool.spec.parameters, copy.deepcopy(call.arguments))
+        progress.arguments = normalise(progress.tool.spec.parameters, copy_arguments(call.arguments))
         return None
 
     async def _validate(self, progress: _Progress) -> ToolResult | None:
@@ -212,7 +211,7 @@ class ToolExecutor:
         context = ToolContext(progress.call.id, self._sandbox, self._outputs, self.shell)
         try:
             async with asyncio.timeout(limit_s) as clock:
-                return await tool.run(copy.deepcopy(progress.arguments), context)
+                return await tool.run(copy_arguments(progress.arguments), context)
         except ToolError as error:
             return describe_failure(error)
         except SandboxError:
@@ -229,8 +228,9 @@ class ToolExecutor:
             kept.store(result.output)
             output, truncation = bound(result.output, full_at="" if kept.problem else kept.path)
         truncation = result.truncation or truncation
-        cut = truncation is not None and result.status is ToolStatus.OK
-        status = ToolStatus.TRUNCATED if cut else result.status
+        if truncation is None:
+            return result
+        status = ToolStatus.TRUNCATED if result.status is ToolStatus.OK else result.status
         return result.model_copy(update={"output": output, "truncation": truncation, "status": status})
 
     def _digest(self, progress: _Progress, decision: Decision) -> str:

@@ -42,18 +42,26 @@ class OutputStore:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._taken: set[str] = set()
+        self._taken: set[str] | None = None  # names in use; read from the directory once
 
     def open(self, call_id: str) -> CallOutput:
         """A place for one call's output. No file is made before there is a byte to keep."""
         # SECURITY: call ids are a model's words, not file names; test_a_call_id_never_becomes_a_path
         stem = call_id if _SAFE_NAME.fullmatch(call_id) else f"c-{digest(call_id)[:16]}"
+        if self._taken is None:
+            self._taken = self._find_taken()
         name, count = stem, 1
-        while name in self._taken or any((self._directory / f"{name}.{end}").exists() for end in ("stdout", "stderr")):
+        while name in self._taken:
             count += 1
             name = f"{stem}-{count}"
         self._taken.add(name)
         return CallOutput(self._directory, name)
+
+    def _find_taken(self) -> set[str]:
+        try:
+            return {name.rpartition(".")[0] for name in os.listdir(self._directory)}
+        except OSError:
+            return set()  # not made yet; what else is wrong with it is told when there is something to keep
 
     def names(self) -> list[tuple[str, int]]:
         """Every kept output as it can be asked for, with its size."""

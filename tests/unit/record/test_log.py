@@ -172,6 +172,26 @@ def test_names_that_are_no_utf8_are_kept_readable(record: Path) -> None:
     assert payload == ev.ProcessStarted(pid=1, program="/bin/caf\\xe9", argv=("a\\xff",))
 
 
+def test_a_payload_is_written_in_one_canonical_form(record: Path) -> None:
+    box = ev.Box(id="b", masked=(".env",), warnings=("\u2028",))
+    actor = ev.Actor(type="os_user", name="ada")
+    payload = ev.RunStarted(
+        run_id="r1",
+        door="run",
+        goal="g",
+        actor=actor,
+        host="h",
+        version="1",
+        limits={"z": [1.5, None], "a": {}},
+        box=box,
+    )
+    with RecordLog.open(record) as log:
+        log.append(payload)
+    written = record.read_bytes().partition(b'"payload":')[2].rpartition(b',"hash":')[0]
+    plain = payload.model_dump(mode="json")
+    assert written == json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
 def test_an_event_never_outgrows_a_line(record: Path) -> None:
     wide = "\U0001f600" * (1 << 20)
     calls = tuple(ev.ProposedCall(id=f"c{n}", name="write_file", arguments={"content": wide}) for n in range(3))

@@ -5,10 +5,12 @@ import json
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
 
-from corral.schema.text import bound, clean, cut, digest
+from corral.schema.text import Lines, Name, bound, clean, cut, digest
 
 texts = st.text(st.characters(codec=None))
 
@@ -69,3 +71,30 @@ def test_bound_makes_json_of_what_a_model_may_send() -> None:
 def test_bound_cuts_wide_objects() -> None:
     kept = bound({f"k{n}": n for n in range(50)}, 100, 10)
     assert kept == {**{f"k{n}": n for n in range(10)}, "[cut]": "50 entries"}
+
+
+class Kept(BaseModel):
+    name: Name = ""
+    lines: Lines = ()
+
+
+@given(texts, st.lists(texts, max_size=4))
+def test_kept_text_is_cut_and_cleaned_whatever_it_was(text: str, lines: list[str]) -> None:
+    kept = Kept(name=text * 40, lines=lines)  # type: ignore[arg-type]  # as a reader gets it: a list
+    assert kept == Kept(name=cut(text * 40, 512), lines=tuple(cut(line, 4096) for line in lines))
+    kept.model_dump_json().encode()
+
+
+def test_kept_text_from_bytes_too_long_and_too_many() -> None:
+    many = tuple(str(number) for number in range(2000))
+    kept = Kept(name=b"caf\xe9", lines=("x" * 5000, *many))  # type: ignore[arg-type]
+    assert kept.name == "caf\\xe9"
+    assert (len(kept.lines), kept.lines[-1]) == (1000, "[cut: 2001 items]")
+    assert kept.lines[0] == cut("x" * 5000, 4096)
+
+
+@pytest.mark.parametrize("value", [7, None, {"a": 1}, ["a"]])
+def test_kept_text_is_text(value: Any) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Kept(name=value)
+    assert caught.value.error_count() == 1

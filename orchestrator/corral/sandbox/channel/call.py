@@ -66,18 +66,24 @@ async def run_call(
 
 
 async def _wait_answer(channel: Channel, request: Request, pump: asyncio.Task[None] | None) -> Any:
-    others: set[asyncio.Future[None]] = {stream.done for stream in request.inbound}
+    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(settled: asyncio.Future[Any]) -> None:
+        if turn.done() or settled.cancelled():
+            return
+        if settled is request.answer:
+            turn.set_result(None)
+        elif (failure := settled.exception()) is not None:
+            turn.set_exception(failure)  # a sink or a body that fails ends the call with its own error
+
+    request.answer.add_done_callback(wake)
+    for stream in request.inbound:
+        stream.done.add_done_callback(wake)
     if pump is not None:
-        others.add(pump)
+        pump.add_done_callback(wake)
     try:
-        while others and not request.answer.done():
-            settled, _ = await asyncio.wait({request.answer, *others}, return_when=asyncio.FIRST_COMPLETED)
-            if request.answer in settled:
-                break
-            for other in settled:
-                others.discard(other)
-                other.result()  # a sink or a body that fails ends the call with its own error
-        return await asyncio.shield(request.answer)
+        await turn
+        return request.answer.result()
     except BaseException:
         if not request.answer.done() and not channel.is_ending:
             channel.spawn(_cancel(channel, request.id))

@@ -26,7 +26,12 @@ _SINK_FAILURES = (OSError, ValueError, CorralError)
 
 def silence(future: asyncio.Future[Any]) -> None:
     """Nobody may come for this future's error, and that is fine."""
-    future.add_done_callback(lambda done: None if done.cancelled() else done.exception() and None)
+    future.add_done_callback(_take_failure)
+
+
+def _take_failure(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled():
+        done.exception()
 
 
 class Inbound:

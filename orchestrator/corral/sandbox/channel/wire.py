@@ -67,6 +67,8 @@ def _parse_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _parse_int(text: str) -> int:
     # A length check first: int() of a megabyte of digits is quadratic.
+    if len(text) < _INT64_DIGITS - 1:  # all of these fit
+        return int(text)
     if len(text) <= _INT64_DIGITS:
         value = int(text)
         if -(1 << 63) <= value < 1 << 63:
@@ -198,6 +200,7 @@ _NAMES: dict[type, tuple[str, ...]] = {
     TreeEntry: ("path", "target"),
 }
 _INSIDE: dict[type, str] = {RootEntry: "name", ListEntry: "path", TreeEntry: "path"}
+_NUMBER = (int, float)
 _SIGNED = frozenset({"mtime_ns"})
 
 
@@ -210,7 +213,7 @@ def _check_claims(value: object) -> None:
         if isinstance(member, list):
             for element in member:
                 _check_claims(element)
-        elif isinstance(member, int | float):
+        elif isinstance(member, _NUMBER):
             if member < 0 and field not in _SIGNED:
                 raise SandboxProtocolError(f"the box sent a bad {kind.__name__}: {field} is {member}")
         elif is_dataclass(member):
