@@ -1,5 +1,7 @@
 # Thin names for what ./setup and the venv do.
 PYTHON := .venv/bin/python
+# Only for tests that need no engine.
+PARALLEL := -n auto --dist worksteal
 
 .PHONY: setup image check test test-docker test-slow docs bench
 
@@ -16,7 +18,7 @@ check:
 	$(PYTHON) -m pytest -q tests/docs tests/architecture
 
 test:
-	$(PYTHON) -m pytest -q -m "not docker and not slow and not model"
+	$(PYTHON) -m pytest -q $(PARALLEL) -m "not docker and not slow and not model"
 
 test-docker:
 	$(PYTHON) -m pytest -q -m "docker and not slow and not model"

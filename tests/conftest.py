@@ -1,14 +1,17 @@
 """What every test stands on: a home of its own, an engine or a printed reason, the image, one seed.
 
 CORRAL_SEED fixes all chance; CORRAL_FRACTION (0 to 1) thins out the tests marked `slow` and the rounds of `rounds`;
-CORRAL_REQUIRE_DOCKER=1 turns a missing engine from a skip into a failure.
+CORRAL_REQUIRE_DOCKER=1 turns a missing engine from a skip into a failure. `-n auto` is for tests that need no engine:
+workers of pytest-xdist share nothing but the seed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,9 +23,14 @@ from docker.errors import DockerException
 from corral.sandbox.image import build_image
 
 SEED = int(os.environ.get("CORRAL_SEED") or random.SystemRandom().randrange(1 << 32))
+os.environ["CORRAL_SEED"] = str(SEED)  # workers of `-n` thin out alike
 FRACTION = float(os.environ.get("CORRAL_FRACTION") or 1.0)
 _HOME_NAMES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
 _before = pytest.StashKey[dict[str, int]]()
+
+# Where bytecode is off, as images often have it, each worker and each corral that a test starts would compile it all.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def _real_folders() -> list[Path]:
@@ -34,6 +42,8 @@ def _real_folders() -> list[Path]:
     )
     return [kind("corral") for kind in kinds]
 
+
+_counter = itertools.count(1)
 
 REAL_FOLDERS = _real_folders()
 """Where corral of the person who runs the tests lives; read before any test moves the home."""
@@ -53,11 +63,20 @@ def pytest_report_header() -> str:
     return f"corral: CORRAL_SEED={SEED} CORRAL_FRACTION={FRACTION}"
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: two for a core, because half of the time goes into waiting for time limits."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
-    session.stash[_before] = _snapshot()
+    if not hasattr(session.config, "workerinput"):  # what a worker prints, and its exit status, nobody sees
+        session.stash[_before] = _snapshot()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput"):
+        return
     before, after = session.stash[_before], _snapshot()
     touched = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     if touched and os.environ.get("CI"):
@@ -87,9 +106,12 @@ def session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(session_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This test's own empty home directory; HOME and XDG_* point into it."""
-    return _move_home(monkeypatch, tmp_path_factory.mktemp("home"))
+    # Counted here: `mktemp` reads the names of all that were made before.
+    folder = session_home.with_name(f"home-{next(_counter)}")
+    folder.mkdir(mode=0o700)
+    return _move_home(monkeypatch, folder)
 
 
 def _move_home(patch: pytest.MonkeyPatch, folder: Path) -> Path:
