@@ -7,7 +7,7 @@ import os
 import time
 
 import pytest
-from tests.unit.toolbox.client import WORKSPACE, Client, Done
+from tests.unit.toolbox.client import COUNT_ZOMBIES, WORKSPACE, Client, Done
 
 BOMB = """
 import os, time
@@ -49,7 +49,7 @@ def _is_running(box: Client, mark: str) -> bool:
 def test_timeout_kills_the_tree_and_keeps_the_output(box: Client) -> None:
     started = time.monotonic()
     done = box.shell("echo before; echo err >&2; setsid sleep 311 & sleep 312", timeout_s=0.5)
-    assert 0.4 < time.monotonic() - started < 1.5
+    assert 0.4 < time.monotonic() - started < 2.4
     assert done.outcome == ("timeout", 0, b"before\n", b"err\n")
     assert (done.signal, done.background) == (9, 0)
     assert not _is_running(box, "311") and not _is_running(box, "312")
@@ -73,11 +73,11 @@ def test_cancel_of_what_is_over_is_no_error(box: Client) -> None:
 
 
 def test_neighbours_live_through_the_end_of_a_call(box: Client) -> None:
-    neighbour = box.start_shell("for i in $(seq 20); do echo $i; sleep 0.05; done")
+    neighbour = box.start_shell("for i in $(seq 12); do echo $i; sleep 0.05; done")
     for _ in range(5):
         box.shell("sleep 314", timeout_s=0.1)
     result = Done(box.wait(neighbour)["result"])
-    assert result.outcome == ("exited", 0, "".join(f"{i}\n" for i in range(1, 21)).encode(), b"")
+    assert result.outcome == ("exited", 0, "".join(f"{i}\n" for i in range(1, 13)).encode(), b"")
 
 
 def test_neighbours_that_fork_all_the_time_live_on(box: Client) -> None:
@@ -101,7 +101,7 @@ if os.fork(): os._exit(0)
 os.execvp("sleep", ["sleep", "315"])'
 trap '' TERM INT HUP; sleep 0.2; echo ready; sleep 315
 """
-    done = box.shell(script, timeout_s=2.0)
+    done = box.shell(script, timeout_s=1.0)
     assert (done.status, done.stdout) == ("timeout", b"ready\n")
     assert not _is_running(box, "315")
 
@@ -115,7 +115,7 @@ def test_stopped_and_signal_proof_processes_die_too(box: Client) -> None:
 def test_processes_that_wake_each_other_die_too(box: Client) -> None:
     """SIGCONT from one to all, all the time: a stop of everything never lasts by itself."""
     waker = "import os, signal\nfor _ in range(3): os.fork()\nwhile True: os.kill(-1, signal.SIGCONT)"
-    done = Done(box.call("exec", {"argv": ["/usr/bin/python3", "-c", waker], "timeout_s": 1.0}))
+    done = Done(box.call("exec", {"argv": ["/usr/bin/python3", "-c", waker], "timeout_s": 0.6}))
     assert done.status == "timeout"
     assert _processes(box) < 10
 
@@ -123,12 +123,12 @@ def test_processes_that_wake_each_other_die_too(box: Client) -> None:
 def test_background_does_not_hold_the_call(box: Client) -> None:
     started = time.monotonic()
     done = box.shell("sleep 317 & echo started; exit 3")
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 1.9
     assert (done.outcome, done.background) == (("exited", 3, b"started\n", b""), 1)
     box.wait_true(lambda: _is_running(box, "317"))  # it may still be on its way from fork to exec
     started = time.monotonic()
     assert box.shell("true").exit_code == 0
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 1.9
 
 
 def test_background_can_be_cancelled_by_the_id_of_its_call(box: Client) -> None:
@@ -163,23 +163,24 @@ def test_a_background_that_never_pauses_does_not_delay_the_answer(box: Client) -
 
 
 def test_supervisor_reaps_orphans_all_the_time(box: Client) -> None:
-    script = "for i in $(seq 100); do (setsid sh -c 'sleep 0.1 & exec sleep 0.05' >/dev/null 2>&1 &); done; sleep 1"
-    count = "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l"
-    assert box.shell(f"{script}; {count}").stdout == b"0\n"
+    script = "for i in $(seq 100); do (setsid sh -c 'sleep 0.1 & exec sleep 0.05' >/dev/null 2>&1 &); done"
+    assert box.shell(f"{script}; {COUNT_ZOMBIES}").stdout == b"0\n"
     box.wait_true(lambda: box.call("stats")["zombies"] == 0, 2)
 
 
 def test_a_supervisor_killed_from_outside_takes_its_call_along(box: Client) -> None:
     """Only the kernel (out of memory) or the host's root can do it; here we are that root."""
     running = box.start_shell("setsid sleep 323 & sleep 323")
-    neighbour = box.start_shell("sleep 2.5; echo fine")
-    box.wait_true(lambda: box.shell("pgrep -fc '^sleep (323|2.5)'").stdout == b"3\n")
+    neighbour = box.start_shell("sleep 324; echo fine")
+    box.wait_true(lambda: box.shell("pgrep -fc '^sleep 32[34]'").stdout == b"3\n")
     first = box.children(box.process.pid)[0]
     for pid in box.children(first):
         if any(b"sleep 323" in box.command_line(child) for child in box.children(pid)):
             os.kill(pid, 9)
     done = Done(box.wait(running)["result"])
     assert (done.status, done.notices) == ("killed", ["its supervisor was killed"])
+    assert neighbour not in box.answers
+    box.shell("pkill -f '^sleep 324'")
     assert Done(box.wait(neighbour)["result"]).stdout == b"fine\n"
     box.wait_true(lambda: not _is_running(box, "323"))
 
@@ -254,7 +255,7 @@ def test_a_bomb_of_live_forkers_neither_starves_nor_survives(small_box: Client, 
     assert result.raw["pids_refused"] > 0
     started = time.monotonic()
     assert box.call("file.read", {"path": "f"})["size"] == 10_240
-    assert time.monotonic() - started < 0.25
+    assert time.monotonic() - started < 1.0
     box.wait_true(lambda: "result" in box.wait(box.request("exec", {"argv": ["true"]})))
     assert _processes(box) < 12
 
@@ -270,6 +271,5 @@ def test_calls_stay_usable_after_many_of_every_kind(box: Client) -> None:
             assert box.exec("/none").status == "not_started"
         else:
             assert box.shell("sleep 9", timeout_s=0.01).status == "timeout"
-    time.sleep(0.3)
-    assert box.call("stats")["processes"] <= 8
+    box.wait_true(lambda: _processes(box) <= 8)
     assert box.shell("ls /proc/self/fd | wc -l; pwd").cwd == WORKSPACE

@@ -67,11 +67,11 @@ def test_timeout_fires_without_credit(box: Client) -> None:
     box.is_giving_credit = False
     out = box.open_stream()
     started = time.monotonic()
-    running = box.start_shell("yes", stdout=out, timeout_s=1.0)
+    running = box.start_shell("yes", stdout=out, timeout_s=0.3)
     box.wait_until(lambda: len(box.streams[out]) == INITIAL_CREDIT)
     result = Done(box.wait(running, 6)["result"])
     assert result.status == "timeout"
-    assert 0.9 < time.monotonic() - started < 4.5
+    assert 0.25 < time.monotonic() - started < 4.5
     box.notify("stream.credit", {"stream": out, "bytes": 1 << 20})
     assert set(box.wait_closed(out)) == set(b"y\n")
 
@@ -92,7 +92,7 @@ def test_the_answer_holds_what_came_after_the_credit_ran_out(box: Client) -> Non
 def test_a_host_that_does_not_read_costs_bounded_memory(box: Client) -> None:
     before = box.call("stats")["rss"]
     running = [box.request("exec", {"argv": ["yes"], "stdout": box.open_stream()}) for _ in range(20)]
-    time.sleep(2)  # nothing is read in this time: the pipe to the host is full, the credit is not
+    time.sleep(0.7)  # nothing is read in this time: the pipe to the host is full, the credit is not
     for number in running:
         box.request("exec.cancel", {"id": number})
     for number in running:
@@ -104,8 +104,8 @@ def test_endless_output_ends_at_its_timeout_in_bounded_memory(box: Client) -> No
     before = box.call("stats")["rss"]
     out = box.open_stream()
     started = time.monotonic()
-    done = box.shell("yes", stdout=out, timeout_s=2.0, stream_limit=5 << 20)
-    assert 1.9 < time.monotonic() - started < 3.0
+    done = box.shell("yes", stdout=out, timeout_s=1.0, stream_limit=5 << 20)
+    assert 0.9 < time.monotonic() - started < 2.9
     assert done.status == "timeout"
     assert done.raw["stdout"]["streamed_bytes"] == len(box.wait_closed(out)) == 5 << 20
     assert done.raw["stdout"]["total_bytes"] > 5 << 20

@@ -6,7 +6,7 @@ import base64
 import time
 
 import pytest
-from tests.unit.toolbox.client import WORKSPACE, Client
+from tests.unit.toolbox.client import COUNT_ZOMBIES, WORKSPACE, Client
 
 
 def test_background_child_holding_stdout_delays_nobody(box: Client) -> None:  # C001
@@ -14,21 +14,21 @@ def test_background_child_holding_stdout_delays_nobody(box: Client) -> None:  # 
     first = box.shell("sleep 30 & echo started")
     assert (first.outcome, first.background) == (("exited", 0, b"started\n", b""), 1)
     assert box.shell("true").outcome == ("exited", 0, b"", b"")
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 1.9
 
 
 def test_process_substitution_leaks_into_nothing(box: Client) -> None:  # C002
     started = time.monotonic()
     assert box.shell("exec > >(tee -a /tmp/t.log) 2>&1; echo ok; sleep 0.1").outcome == ("exited", 0, b"ok\n", b"")
     assert box.shell("echo next").stdout == b"next\n"
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 1.9
 
 
 def test_setsid_does_not_escape_the_timeout(box: Client) -> None:  # C004
     started = time.monotonic()
-    done = box.shell("setsid sleep 300 & sleep 300", timeout_s=1.0)
+    done = box.shell("setsid sleep 300 & sleep 300", timeout_s=0.5)
     assert (done.status, done.background) == ("timeout", 0)
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 2.4
 
 
 def test_reading_stdin_ends_at_once(box: Client) -> None:  # C005
@@ -80,8 +80,8 @@ def test_output_cannot_forge_the_end(box: Client) -> None:  # C014
 
 def test_endless_output_ends_at_its_timeout(box: Client) -> None:  # C016
     started = time.monotonic()
-    done = box.shell("yes", timeout_s=2.0)
-    assert 1.5 < time.monotonic() - started < 3.0
+    done = box.shell("yes", timeout_s=0.5)
+    assert 0.4 < time.monotonic() - started < 2.4
     assert done.status == "timeout"
     assert done.raw["stdout"]["total_bytes"] > len(done.stdout) == 32 << 10
 
@@ -94,7 +94,7 @@ def test_one_huge_line_is_cheap(box: Client) -> None:  # C017
 
 
 def test_output_before_a_timeout_is_kept(box: Client) -> None:  # C019
-    done = box.shell("echo before; echo err >&2; sleep 60", timeout_s=1.0)
+    done = box.shell("echo before; echo err >&2; sleep 60", timeout_s=0.5)
     assert done.outcome == ("timeout", 0, b"before\n", b"err\n")
 
 
@@ -154,11 +154,8 @@ def test_clean_up_by_the_agent_leaves_the_toolbox(box: Client) -> None:  # C031
 
 
 def test_orphans_are_reaped_all_the_time(box: Client) -> None:  # C032
-    script = (
-        "for i in $(seq 300); do (setsid sh -c 'sleep 0.1 & exec sleep 0.05' >/dev/null 2>&1 &); done; sleep 2\n"
-        "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l"
-    )
-    assert box.shell(script, wait_s=60).stdout == b"0\n"
+    script = "for i in $(seq 300); do (setsid sh -c 'sleep 0.1 & exec sleep 0.05' >/dev/null 2>&1 &); done"
+    assert box.shell(f"{script}; {COUNT_ZOMBIES}", wait_s=60).stdout == b"0\n"
 
 
 def test_first_command_comes_before_anything_is_ready(silent_box: Client) -> None:  # C035
