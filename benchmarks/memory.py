@@ -12,9 +12,9 @@ from corral.sandbox.docker import DockerSandbox
 
 NOTE = """\
 Proportional size (PSS) of all its processes together, after twenty calls and file operations: the first process, the
-supervisors that wait for the next call, the file workers. At rest, after ten seconds without a call, there is one of
-each. Every box has it inside its own memory limit. Root reads it from outside; else it is what the toolbox says of
-itself."""
+supervisors that wait for the next call, the file workers. At rest, after ten seconds without a request, there is one
+of each, forked anew. Every box has it inside its own memory limit. Root reads it from outside; else it is what the
+toolbox says of itself."""
 REST_S = 12.0
 
 

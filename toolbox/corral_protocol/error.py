@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from corral_protocol.failure import WireError
+
 RPC_ERROR = -32000
 """The numeric `code` of every JSON-RPC error object; the real code is `data.code`."""
 
@@ -43,14 +45,4 @@ class ErrorCode(StrEnum):
     INTERNAL = "internal"
 
 
-class WireError(Exception):
-    """A failure that becomes the `error` member of a JSON-RPC response.
-
-    `data` holds small, JSON-safe details (paths as wire names); its meaning depends on the code.
-    """
-
-    def __init__(self, code: ErrorCode, message: str, data: dict[str, object] | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.data = data or {}
+__all__ = ["RPC_ERROR", "ErrorCode", "WireError"]

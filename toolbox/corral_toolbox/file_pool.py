@@ -2,7 +2,6 @@
 
 import _socket
 import os
-from collections import deque
 
 from corral_protocol.framing import HEADER, MAX_CONTROL_BYTES
 from corral_toolbox.channel import wire
@@ -10,6 +9,7 @@ from corral_toolbox.channel.stream import Sink, Source
 from corral_toolbox.forked.child import fork_into
 from corral_toolbox.forked.file_worker import run_worker
 from corral_toolbox.kernel import process, syscall
+from corral_toolbox.lean import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _EPOLLIN = 1
 _EPOLLOUT = 4
 _MAX_WORKERS = 8
-_IDLE_S = 10.0
-"""How long more workers than the one in reserve are kept for the next burst."""
 _RESERVE_S = 0.02
 """A plain request is answered long before; only a worker that is busy for longer needs another one in reserve."""
 _MAX_WAITING = 256
@@ -29,6 +27,7 @@ _LIMIT_S = 5.0
 _STALL_S = 60.0
 """For one with a stream: without any progress although the host would take or has sent bytes."""
 _RETRY_S = 0.25
+_NOTHING = memoryview(b"")
 
 
 class FileRequest:
@@ -49,7 +48,7 @@ class Worker:
         self.control = control
         self.request: FileRequest | None = None
         self.incoming = bytearray()
-        self.outgoing = memoryview(b"")
+        self.outgoing = _NOTHING
         self.is_open = True
 
 
@@ -60,7 +59,6 @@ class FilePool:
         self._by_pid: dict[int, Worker] = {}
         self._waiting: deque[FileRequest] = deque()
         self._is_refilling = False
-        self._is_trimming = False
 
     @property
     def pids(self) -> set[int]:
@@ -115,10 +113,13 @@ class FilePool:
             self._is_refilling = True
             self._server.loop.after(delay_s, self._refill_one)
 
-    def _trim(self) -> None:
-        self._is_trimming = False
-        while len(self._idle) > 1:
-            self._discard(self._idle[-1])
+    def renew(self) -> None:
+        """At rest one worker is enough, a new one: others hold what their requests made them load."""
+        old = list(self._idle)
+        if old and not self._spawn():
+            old = old[1:]
+        for worker in old:
+            self._discard(worker)
 
     def _spawn(self) -> bool:
         box = self._server.box
@@ -187,6 +188,7 @@ class FilePool:
                 self._fail(worker, wire.INTERNAL, "a worker is gone")
                 return
             if not worker.outgoing:
+                worker.outgoing = _NOTHING  # an empty rest of a frame holds all of it
                 self._rewatch(worker, _EPOLLIN)
         if events & ~_EPOLLOUT:
             self._receive(worker)
@@ -215,9 +217,6 @@ class FilePool:
         self._close_request(request, "")
         self._server.answer(request.id, frame)
         self._idle.append(worker)
-        if len(self._idle) > 1 and not self._is_trimming:
-            self._is_trimming = True
-            self._server.loop.after(_IDLE_S, self._trim)
         self._serve_waiting()
 
     def _close_request(self, request: FileRequest, error: str) -> None:

@@ -1,13 +1,12 @@
 """The one event loop of the first process: descriptors, timers, work for idle moments. No threads, nothing blocks."""
 
 import fcntl
-import heapq
 import select
 import termios
 import time
-from collections import deque
 
 from corral_toolbox.channel.outbox import Outbox
+from corral_toolbox.lean import deque, heapify, heappop, heappush
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,9 +61,9 @@ class Loop:
         timer = Timer(time.monotonic() + delay_s, callback)
         if len(self._timers) >= self._sweep_at:
             self._timers = [timer for timer in self._timers if timer.callback is not None]
-            heapq.heapify(self._timers)
+            heapify(self._timers)
             self._sweep_at = 2 * len(self._timers) + 256
-        heapq.heappush(self._timers, timer)
+        heappush(self._timers, timer)
         return timer
 
     def when_idle(self, callback: "Callable[[], None]") -> None:
@@ -100,7 +99,7 @@ class Loop:
     def _next_delay(self) -> float:
         timers = self._timers
         while timers and timers[0].callback is None:
-            heapq.heappop(timers)
+            heappop(timers)
         if not timers:
             return -1.0
         return max(timers[0].due - time.monotonic(), 0.0)
@@ -110,7 +109,7 @@ class Loop:
             return
         now = time.monotonic()
         while self._timers and self._timers[0].due <= now:
-            callback = heapq.heappop(self._timers).callback
+            callback = heappop(self._timers).callback
             if callback is not None:
                 callback()
 

@@ -2,7 +2,6 @@
 
 import _socket
 import marshal
-import time
 
 from corral_toolbox.forked import supervisor
 from corral_toolbox.forked.child import fork_into
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
 
 _EPOLLIN = 1
 _RETRY_S = 0.5
-_REST_S = 10.0
-"""After so long without a call one spare is enough; each takes 3 MB. The next call makes the others, as it runs."""
 
 
 class Supervisor:
@@ -37,12 +34,10 @@ class Pool:
         self._loop = loop
         self._target = spares
         self._wanted = spares
-        self._used_at = time.monotonic()
         self._open_files = open_files
         self._spares: list[Supervisor] = []
         self._by_pid: dict[int, Supervisor] = {}
         self._is_refilling = False
-        self._is_rest_due = False
 
     @property
     def pids(self) -> set[int]:
@@ -57,7 +52,6 @@ class Pool:
         """A supervisor for a call, the readiest one. Raises OSError when none is left and none can be forked."""
         spares = self._spares
         self._wanted = self._target
-        self._used_at = time.monotonic()
         if not spares:
             self._spawn()
         place = next((place for place, spare in enumerate(spares) if spare.is_ready), 0)
@@ -98,22 +92,18 @@ class Pool:
         spare = Supervisor(pid, ours)
         self._by_pid[pid] = spare
         self._spares.append(spare)
-        self._rest_later()
         self._loop.watch(ours.fileno(), _EPOLLIN, lambda _: self._read(spare))
 
-    def _rest_later(self) -> None:
-        if not self._is_rest_due and len(self._spares) > 1:
-            self._is_rest_due = True
-            self._loop.after(max(self._used_at + _REST_S - time.monotonic(), 0.0), self._rest)
-
-    def _rest(self) -> None:
-        self._is_rest_due = False
-        if time.monotonic() < self._used_at + _REST_S:
-            self._rest_later()
-        else:
-            self._wanted = 1
-            for spare in self._spares[1:]:
-                self.discard(spare)
+    def renew(self) -> None:
+        """At rest one spare is enough, a new one; the next call makes the others, as it runs."""
+        self._wanted = 1
+        old = list(self._spares)
+        try:
+            self._spawn()
+        except OSError:
+            old = old[1:]
+        for spare in old:
+            self.discard(spare)
 
     def discard(self, item: Supervisor) -> None:
         """Stop listening; a supervisor that waits for a call ends by itself."""
@@ -183,9 +173,7 @@ class Pool:
     def _release(self, item: Supervisor) -> None:
         """Its call left nothing behind: it waits for the next one already."""
         item.call = None
-        self._used_at = time.monotonic()
         if len(self._spares) < self._target:
             self._spares.append(item)
-            self._rest_later()
         else:
             self.discard(item)

@@ -18,6 +18,7 @@ from corral_toolbox.file_pool import FilePool
 from corral_toolbox.kernel import counter, disposition, process
 from corral_toolbox.pool import Pool
 from corral_toolbox.population import Population
+from corral_toolbox.rest import Rest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
     from corral_toolbox.loop import Loop
 
-_READ_BYTES = 256 << 10
+_READ_BYTES = 64 << 10
+"""What the pipe from the engine holds."""
 EXIT_END, EXIT_LEASE, EXIT_TERM = 0, 75, 143
 
 
@@ -68,6 +70,7 @@ class Server:
     pool: Pool
     files: FilePool
     population: Population
+    rest: Rest
 
     def __init__(self, loop: "Loop", open_files: int) -> None:
         self.loop = loop
@@ -177,6 +180,7 @@ class Server:
         self.pool = Pool(self.loop, box.spares, self._open_files)
         self.files = FilePool(self)
         self.population = Population(self.loop, self.pool, self.files)
+        self.rest = Rest(self.loop, self.pool, self.files, self.population)
         self._is_greeted = True
         self._reply(
             request_id,
@@ -194,6 +198,7 @@ class Server:
         gc.freeze()  # forks share what exists now instead of copying it at the first collection
         self.pool.refill()
         self.files.refill()
+        self.rest.postpone()
         self._watch_lease()
 
     def _watch_lease(self) -> None:
@@ -216,6 +221,7 @@ class Server:
             raise wire.Refusal(wire.UNSUPPORTED, "this image has no shell")
         for stream in (request.stdin, request.stdout, request.stderr):
             self._check_stream(stream)
+        self.rest.postpone()
         call = self.calls[request_id] = Call(self, request_id, request)
         try:
             call.start()
@@ -234,6 +240,7 @@ class Server:
                 raise wire.Refusal(wire.INVALID_ARGUMENT, f"not a stream: {stream!r:.100}")
             self._check_stream(stream)
         assert type(stream) is int
+        self.rest.postpone()
         self._file_requests.add(request_id)
         self.files.submit(request_id, method, payload, stream)
 

@@ -17,6 +17,11 @@ from corral.sandbox.spec import MIB, Limits, SandboxSpec
 TOOLBOX = ("/usr/bin/python3", "-I", "-S", "/opt/corral/toolbox")
 """Absolute, isolated from the environment and from site-packages: nothing in the workspace can stand in for it."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TOOLBOX_ENV = {
+    "LC_ALL": "C",  # no locale archive mapped; Python speaks UTF-8 there by itself
+    "MALLOC_ARENA_MAX": "1",  # threads wait for one another: an arena of its own is only memory
+}
+"""Commands do not inherit it: theirs is made by the toolbox."""
 _CAPABILITIES = ("KILL", "SETGID", "SETPCAP", "SETUID")
 _RUN_BYTES = 16 * MIB
 _MIN_MEMORY = 128 * MIB
@@ -185,8 +190,8 @@ def build_config(
 
 def _build_env(image_env: Sequence[str]) -> list[str]:
     # SECURITY: a name alone unsets it: LD_PRELOAD of an image would run in the toolbox (test_container_hardening).
-    names = sorted({item.partition("=")[0] for item in image_env} - {"PATH", ""})
-    return [f"PATH={PATH}", *names]
+    names = sorted({item.partition("=")[0] for item in image_env} - {"PATH", "", *_TOOLBOX_ENV})
+    return [f"PATH={PATH}", *(f"{name}={value}" for name, value in _TOOLBOX_ENV.items()), *names]
 
 
 def _build_isolation(seccomp: str) -> dict[str, Any]:

@@ -13,13 +13,18 @@ from typing import Any
 import pytest
 
 from corral_protocol import message
+from corral_protocol.error import ErrorCode
 from corral_toolbox import files
-from corral_toolbox.files import dispatch
+from corral_toolbox.files import code, dispatch
 
 
 def test_every_file_method_of_the_contract_is_served() -> None:
     served = {*files._PLAIN, *files._FROM_HOST, *files._TO_HOST}
     assert served == {str(method) for method in message.Method if method.startswith(("file.", "tree."))}
+
+
+def test_codes_without_enum_are_those_of_the_contract() -> None:
+    assert [getattr(code.ErrorCode, item.name) for item in ErrorCode] == [item.value for item in ErrorCode]
 
 
 def test_replies_have_exactly_the_fields_of_the_contract(box: Any) -> None:
@@ -50,7 +55,8 @@ def test_it_runs_isolated_and_loads_little() -> None:
     source = Path(files.__file__).parents[2]
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import corral_toolbox.files; "
-        "print(*sorted({'dataclasses', 'inspect', 'tarfile', 'difflib', 'subprocess'} & set(sys.modules)))"
+        "print(*sorted({'dataclasses', 'inspect', 'tarfile', 'difflib', 'subprocess', 'collections', 'enum', "
+        "'functools', 'importlib', 'json', 're', 'typing'} & set(sys.modules)))"
     )
     command = [sys.executable, "-I", "-S", "-c", script, str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

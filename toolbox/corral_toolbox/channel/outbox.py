@@ -5,9 +5,9 @@ message answers or follows something the host sent.
 """
 
 import os
-from collections import deque
 
 from corral_protocol.framing import encode_chunk
+from corral_toolbox.lean import deque
 
 _BATCH_BYTES = 128 << 10
 """Data handed to the kernel at once: what a control message may have to wait behind."""

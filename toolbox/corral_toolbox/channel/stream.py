@@ -2,10 +2,10 @@
 
 import fcntl
 import os
-from collections import deque
 
 from corral_protocol.framing import MAX_CHUNK_BYTES
 from corral_toolbox.channel import wire
+from corral_toolbox.lean import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -119,9 +119,13 @@ def parse_message(payload: bytes) -> Message:
     return message
 
 
+def encode_json(value: "Mapping[str, object]") -> bytes:
+    return "".join(_encode(value, 0)).encode("ascii")
+
+
 def encode_message(message: Message) -> bytes:
     """A message as one frame. Raises ValueError when it is too large."""
-    body = "".join(_encode(message, 0)).encode("ascii")
+    body = encode_json(message)
     if len(body) > MAX_CONTROL_BYTES:
         raise ValueError(f"control message of {len(body)} bytes")
     return HEADER.pack(len(body)) + body

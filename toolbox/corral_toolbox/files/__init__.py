@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from corral_protocol.error import ErrorCode, WireError
+from corral_protocol.failure import WireError
 from corral_protocol.name import decode_name
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.edit import edit_file
 from corral_toolbox.files.error_map import translate_os_error
 from corral_toolbox.files.listing import list_files
 from corral_toolbox.files.move import delete_file, move_file
 from corral_toolbox.files.params import Params
-from corral_toolbox.files.patch import patch_files
 from corral_toolbox.files.read import read_file
 from corral_toolbox.files.resolve import FileEnv
 from corral_toolbox.files.tree_put import put_tree
@@ -20,17 +18,27 @@ from corral_toolbox.files.write import fetch_file, store_file, write_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from corral_toolbox.files.stream import Reader, Writer
 
 __all__ = ["FileEnv", "dispatch"]
 
 # Names as in corral_protocol.message.Method, whose import costs a worker 20 ms (test_dispatch.py holds them equal).
 _Reply = dict[str, object]
+
+
+def _patch_files(params: Params, env: FileEnv) -> _Reply:
+    from corral_toolbox.files.patch import patch_files  # late: with `re` and `enum` 1.5 MB of every file worker
+
+    return patch_files(params, env)
+
+
 _PLAIN: dict[str, Callable[[Params, FileEnv], _Reply]] = {
     "file.read": read_file,
     "file.write": write_file,
     "file.edit": edit_file,
-    "file.patch": patch_files,
+    "file.patch": _patch_files,
     "file.move": move_file,
     "file.delete": delete_file,
     "file.list": list_files,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import binascii
 import ctypes
 import errno
-import functools
 import os
 import stat
-from collections.abc import Callable, Iterable
 
-from corral_protocol.error import ErrorCode
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.error_map import make_error, refuse_kind
 from corral_toolbox.files.resolve import Place, make_parents, require_writable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 TEMP_PREFIX = b".corral-tmp-"
 _RENAME_NOREPLACE = 1
@@ -74,10 +76,9 @@ def remove_quietly(parent_fd: int, name: bytes) -> None:
 
 def rename_exclusive(source_fd: int, source: bytes, target_fd: int, target: bytes) -> None:
     """Rename, never onto something that exists (FileExistsError), without a window between look and rename."""
-    call = _load_renameat2()
     code = errno.ENOSYS
-    if call is not None:
-        if call(source_fd, source, target_fd, target, _RENAME_NOREPLACE) == 0:
+    if _renameat2 is not None:
+        if _renameat2(source_fd, source, target_fd, target, _RENAME_NOREPLACE) == 0:
             return
         code = ctypes.get_errno()
     if code not in (errno.ENOSYS, errno.EINVAL):
@@ -88,12 +89,14 @@ def rename_exclusive(source_fd: int, source: bytes, target_fd: int, target: byte
     os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
 
 
-@functools.cache
 def _load_renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is not None:
         call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
     return call
+
+
+_renameat2 = _load_renameat2()
 
 
 def lookup(parent_fd: int, name: bytes) -> os.stat_result | None:

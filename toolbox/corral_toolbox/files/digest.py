@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hashlib import _Hash as Digest
     from hashlib import sha256 as _builtin
+elif sys.version_info >= (3, 12):
+    from _sha2 import sha256 as _builtin
 else:
-    _builtin = import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256").sha256
+    from _sha256 import sha256 as _builtin
 
 _SMALL_BYTES = 16 << 10
 """Up to here the interpreter's own code is as quick as a call needs (0.2 ms)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from corral_protocol.error import ErrorCode, WireError
+from corral_protocol.failure import WireError
 from corral_toolbox.files.atomic import check_target, replace_file
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.digest import hash_bytes
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.load import MAX_EDIT_BYTES, describe_change, load_document, load_file

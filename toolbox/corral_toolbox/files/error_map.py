@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import stat
 
-from corral_protocol.error import ErrorCode, WireError
+from corral_protocol.failure import WireError
 from corral_protocol.name import encode_name
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.text.visible import show_path
 
 _CODES: dict[int, tuple[ErrorCode, str, str]] = {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import heapq
 import os
-import re
 import stat
-from collections.abc import Iterator
 
 from corral_protocol.name import encode_name
 from corral_toolbox.files.error_map import name_kind
@@ -14,8 +12,11 @@ from corral_toolbox.files.move import MAX_DEPTH
 from corral_toolbox.files.params import Params, take_bool, take_count, take_name
 from corral_toolbox.files.resolve import FileEnv, open_directory, resolve
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 MAX_ENTRIES = 5000
-_PLAIN = re.compile(rb"[ !#-\[\]-~]*")
 _MAX_SEEN = 200_000  # names looked at in one call; what is beyond is not counted
 _MAX_REPLY = 500 << 10  # of JSON; a control frame holds 1 MiB
 
@@ -124,4 +125,5 @@ def _look(fd: int, name: bytes) -> os.stat_result | None:
 
 def _count_json(name: bytes) -> int:
     """An upper bound of a name's size in JSON: plain ASCII as it is, everything else as \\uXXXX."""
-    return len(name) if _PLAIN.fullmatch(name) else 6 * len(name)
+    text = name.decode("latin-1")
+    return len(name) if text.isascii() and text.isprintable() and not {'"', "\\"} & set(text) else 6 * len(name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from corral_protocol.error import ErrorCode
 from corral_protocol.name import encode_name
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.digest import hash_bytes
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.resolve import Place, open_regular

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 
-from corral_protocol.error import ErrorCode
 from corral_protocol.name import encode_name
 from corral_toolbox.files.atomic import (
     lookup,
@@ -14,6 +13,7 @@ from corral_toolbox.files.atomic import (
     rename_exclusive,
     replace_file,
 )
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.error_map import make_error, name_kind
 from corral_toolbox.files.params import Params, take_bool, take_name
 from corral_toolbox.files.resolve import FileEnv, Place, is_below, open_regular, require_writable, resolve

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import binascii
 
-from corral_protocol.error import ErrorCode, WireError
+from corral_protocol.failure import WireError
 from corral_protocol.name import decode_name
+from corral_toolbox.files.code import ErrorCode
 
 Params = dict[str, object]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
-from corral_protocol.error import ErrorCode
 from corral_protocol.name import encode_name
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.digest import hash_bytes, start_sha256
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.params import Params, invalid, take_count, take_int, take_name

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import os
 import stat
-from types import TracebackType
 
-from corral_protocol.error import ErrorCode, WireError
+from corral_protocol.failure import WireError
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.error_map import make_error, refuse_kind
 from corral_toolbox.files.suggest import explain_missing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
 
 MAX_LINKS = 40
 _MAX_OPENS = 10_000  # a `..` walks again from the root; links full of them must not cost minutes

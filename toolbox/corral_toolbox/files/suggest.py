@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from itertools import islice
 
-from corral_protocol.error import ErrorCode, WireError
+from corral_protocol.failure import WireError
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.text.visible import show_path
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import errno
 import os
 
-from corral_protocol.error import ErrorCode, WireError
+from corral_protocol.failure import WireError
 from corral_toolbox.files.atomic import write_all
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.params import Params, invalid, take_int
 from corral_toolbox.files.resolve import FileEnv, resolve

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from itertools import islice
 
-from corral_protocol.error import ErrorCode
 from corral_protocol.name import encode_name
+from corral_toolbox.channel.wire import encode_json
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.error_map import name_kind, translate_os_error
 from corral_toolbox.files.move import MAX_DEPTH
 from corral_toolbox.files.params import Params, take_bool, take_name
@@ -77,7 +77,7 @@ class _Scan:
             "target": encode_name(target),
             "error": error,
         }
-        line = json.dumps(entry, separators=(",", ":")).encode("ascii") + b"\n"
+        line = encode_json(entry) + b"\n"
         self.entries += 1
         self._lines.append(line)
         self._pending += len(line)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
 
-from corral_protocol.error import ErrorCode
 from corral_protocol.name import encode_name
 from corral_toolbox.files.atomic import check_target, replace_file
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.digest import start_sha256
 from corral_toolbox.files.error_map import make_error
 from corral_toolbox.files.load import MAX_EDIT_BYTES, describe_change, load_file
@@ -30,6 +29,8 @@ _CHUNK_BYTES = 256 << 10
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from corral_toolbox.files.stream import Reader, Writer
 
 

@@ -87,7 +87,7 @@ def _open_workspace(workspace: bytes, uid: int, gid: int) -> None:
 
 
 def _serve(payload: bytes, fd: int, env: "FileEnv", uid: int, gid: int) -> bytes:
-    from corral_protocol.error import WireError  # late: with `files`
+    from corral_protocol.failure import WireError  # late: with `files`
     from corral_toolbox import files
 
     message = wire.parse_message(payload)

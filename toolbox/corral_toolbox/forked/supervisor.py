@@ -27,7 +27,7 @@ GONE = "gone"  # processor seconds, largest resident size: of everything, at its
 NOTICE = "notice"  # text
 NOT_STARTED = "not_started"  # exit code, text
 
-MAX_MESSAGE = 128 << 10
+MAX_MESSAGE = 32 << 10
 """Largest instruction sent in the message itself; a larger one travels in a memfd."""
 _NICE = 15
 """Against 280 live forkers a 10 KB read took up to 500 ms at 5 and 30 ms at 19. It counts inside the box only: the

@@ -28,6 +28,7 @@ _prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong,
 _setfsuid = _libc.setfsuid
 _setfsgid = _libc.setfsgid
 _setfsuid.argtypes = _setfsgid.argtypes = (ctypes.c_uint,)
+_malloc_trim = getattr(_libc, "malloc_trim", None)
 _CapabilityHeader = ctypes.c_uint32 * 2
 _CapabilityData = ctypes.c_uint32 * 6
 _NOBODY = 0xFFFFFFFF  # an id that cannot be set: the call only returns the current one
@@ -44,6 +45,12 @@ def _call_prctl(option: int, argument: int = 0, second: int = 0) -> int:
 def set_nondumpable() -> None:
     """No core file, no ptrace, no /proc/<pid>/{mem,fd,environ} for others; forks inherit it, exec ends it."""
     _call_prctl(_PR_SET_DUMPABLE, 0)
+
+
+def trim_heap() -> None:
+    """Give unused memory of the C heap back to the kernel, where the C library can (glibc)."""
+    if _malloc_trim is not None:
+        _malloc_trim(0)
 
 
 def set_subreaper() -> None:

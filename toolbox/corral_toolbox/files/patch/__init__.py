@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from corral_protocol.error import ErrorCode, WireError
+from corral_protocol.failure import WireError
 from corral_protocol.name import encode_name
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.error_map import translate_os_error
 from corral_toolbox.files.load import describe_change
 from corral_toolbox.files.params import Params, take_bool, take_bytes

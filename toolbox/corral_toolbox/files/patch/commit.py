@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import binascii
 import os
-from collections.abc import Callable
 
-from corral_protocol.error import ErrorCode
 from corral_toolbox.files.atomic import (
     TEMP_PREFIX,
     describe_loss,
@@ -17,9 +15,14 @@ from corral_toolbox.files.atomic import (
     require_unchanged,
     stage_bytes,
 )
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.error_map import make_error, translate_os_error
 from corral_toolbox.files.patch.stage import StagedFile
 from corral_toolbox.files.resolve import make_parents
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def commit_files(files: list[StagedFile]) -> None:

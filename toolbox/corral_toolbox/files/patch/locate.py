@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corral_protocol.error import ErrorCode
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.patch.lines import FileLines, Tolerance
 from corral_toolbox.files.patch.model import KEEP, PUT, Chunk
 from corral_toolbox.files.text.visible import cut, show_bytes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from corral_protocol.error import ErrorCode, WireError
+from corral_protocol.failure import WireError
+from corral_toolbox.files.code import ErrorCode
 
 
 class Action(StrEnum):

@@ -6,8 +6,9 @@ import os
 import stat
 import unicodedata
 
-from corral_protocol.error import ErrorCode, WireError
+from corral_protocol.failure import WireError
 from corral_toolbox.files.atomic import check_target
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.error_map import make_error, refuse_kind
 from corral_toolbox.files.load import load_document, load_file
 from corral_toolbox.files.patch.apply import apply_chunks
@@ -233,7 +234,7 @@ def _explain_chunk(error: ChunkError, path: bytes, document: Document, section: 
     message = str(error)
     if error.places:
         data["lines"] = [place + 1 for place in error.places]
-    if error.code is ErrorCode.NO_MATCH and not error.places:
+    if error.code == ErrorCode.NO_MATCH and not error.places:
         similar = find_similar(document.body, error.wanted) if error.wanted else []
         data["similar"] = similar
         if similar:

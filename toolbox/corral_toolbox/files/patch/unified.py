@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from corral_protocol.error import ErrorCode
+from corral_toolbox.files.code import ErrorCode
 from corral_toolbox.files.patch.model import DROP, KEEP, PUT, Action, Chunk, ParsedPatch, Section, refuse_patch
 from corral_toolbox.files.patch.source import split_patch, unquote_name
 from corral_toolbox.files.text.visible import cut, show_bytes

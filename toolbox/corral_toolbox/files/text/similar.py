@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from corral_toolbox.files.text.visible import cut, show_bytes
 
 MAX_REGIONS = 3
@@ -44,11 +42,12 @@ def _propose(lines: list[bytes], target: list[bytes]) -> list[int]:
     for index, line in enumerate(target):
         if line.strip():
             wanted.setdefault(line.strip(), []).append(index)
-    votes: Counter[int] = Counter()
+    votes: dict[int, int] = {}
     for number, line in enumerate(lines):
         for index in wanted.get(line.strip()[:_MAX_COMPARED], ()):
-            votes[max(0, number - index)] += 1
-    proposed = [at for at, _ in votes.most_common(_MAX_SCORED // 2)]
+            at = max(0, number - index)
+            votes[at] = votes.get(at, 0) + 1
+    proposed = sorted(votes, key=lambda at: -votes[at])[: _MAX_SCORED // 2]
     return list(dict.fromkeys(proposed + _propose_by_words(lines, target)))[:_MAX_SCORED]
 
 
