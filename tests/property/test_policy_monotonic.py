@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -103,7 +104,7 @@ def test_without_a_permit_nothing_is_allowed(forbidden: list[str], request: Poli
 @given(permits, forbids, requests)
 def test_a_yes_never_beats_a_forbid(permitted: list[str], forbidden: list[str], request: PolicyRequest) -> None:
     blocked = [*forbidden, 'context.tool == "t"']
-    answered = request.model_copy(update={"approved": True, "checkpointed": True})
+    answered = replace(request, approved=True, checkpointed=True)
     assert load(permitted, blocked).decide(answered).effect is Effect.DENY
 
 

@@ -1,10 +1,12 @@
 """What policy is asked and what it answers; who may be asked for a yes. Values and protocols, no decisions.
 
-Tools see policy only through `Decider` and `Approver`; app hands them the real ones.
+Tools see policy only through `Decider` and `Approver`; app hands them the real ones. The question is made of plain
+dataclasses: corral itself builds it, for every call, and nothing of it is read from outside or kept.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -70,7 +72,8 @@ class Decision(Frozen):
     programs: tuple[str, ...] = ()
 
 
-class PolicySession(Frozen):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySession:
     """On whose behalf a call is made."""
 
     id: str
@@ -80,19 +83,22 @@ class PolicySession(Frozen):
     mode: Mode = Mode.BUILD
 
 
-class ToolTarget(Frozen):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolTarget:
     """The call's own subject, where it names neither a path nor a host."""
 
     name: str
 
 
-class PathTarget(Frozen):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathTarget:
     path: str  # absolute, lexically normalised; links are the box's to resolve
     zone: Zone
     root: bool = False  # the top of its zone
 
 
-class HostTarget(Frozen):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTarget:
     name: str
     port: int
     private: bool  # loopback, private, link-local or metadata address
@@ -101,7 +107,8 @@ class HostTarget(Frozen):
 Target = ToolTarget | PathTarget | HostTarget
 
 
-class CommandFacts(Frozen):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandFacts:
     """What is known about a command line without running it."""
 
     parsed: bool = False  # false: it may run anything
@@ -109,7 +116,8 @@ class CommandFacts(Frozen):
     safe: bool = False  # only reads, whatever its options
 
 
-class PolicyRequest(Frozen):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRequest:
     """One question. With several targets the strictest answer holds."""
 
     session: PolicySession

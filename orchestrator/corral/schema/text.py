@@ -95,7 +95,8 @@ class _Fitted:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         loose: Any = handler(source)
-        fitting = {**loose, "max_length": self.max_length, "strict": True}  # half a surrogate pair fits no str schema
+        # Where characters are counted, half a surrogate pair does not fit either.
+        fitting = {**loose, "max_length": self.max_length, "strict": True}
         return core_schema.union_schema(
             [fitting, core_schema.no_info_before_validator_function(self.shape, loose)],
             mode="left_to_right",

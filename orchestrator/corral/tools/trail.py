@@ -17,7 +17,7 @@ from corral.schema.events import (
 )
 from corral.schema.policy import ApprovalAnswer, ApprovalRequest, Decision, Effect
 from corral.schema.text import digest
-from corral.schema.tools import SideEffect, ToolCall, ToolResult, ToolSpec, Truncation
+from corral.schema.tools import SideEffect, ToolCall, ToolResult, ToolSpec
 from corral.tools.base import Arguments, Recorder
 
 _EFFECTS: dict[Effect, Literal["allow", "ask", "deny"]] = {
@@ -131,7 +131,7 @@ class CallTrail:
     def _describe(self, result: ToolResult) -> ToolFinished:
         data = dict(result.data)
         size = len(result.output.encode("utf-8", "replace"))
-        cut = result.truncation or Truncation(shown_bytes=size, total_bytes=size)
+        cut = result.truncation
         return ToolFinished(
             step=self._step,
             call_id=self._call.id,
@@ -141,8 +141,8 @@ class CallTrail:
             summary=result.summary,
             output=result.output,
             output_sha256=digest(result.output),
-            output_bytes=cut.total_bytes,
-            output_at=cut.full_at,
+            output_bytes=cut.total_bytes if cut else size,
+            output_at=cut.full_at if cut else "",
             error=ErrorFacts(**result.error.model_dump()) if result.error else None,
             exit_code=data.pop("exit_code", None),
             signal=data.pop("signal", None),

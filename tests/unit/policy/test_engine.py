@@ -3,6 +3,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -131,7 +132,7 @@ def test_a_rule_that_errors_denies(load: Load) -> None:
     [ToolTarget(name="not a path"), HostTarget(name="h", port=1, private=False)],
 )
 def test_a_request_outside_the_schema_is_denied(load: Load, target: ToolTarget | HostTarget) -> None:
-    request = ask_about().model_copy(update={"targets": (target,)})
+    request = replace(ask_about(), targets=(target,))
     decision = load(PERMIT).decide(request)
     assert (decision.effect, decision.rules) == (Effect.DENY, ())
 
@@ -140,7 +141,7 @@ def test_a_request_outside_the_schema_is_denied(load: Load, target: ToolTarget |
 def test_no_text_makes_it_raise(load: Load, text: str) -> None:
     engine = load(PERMIT)
     assert engine.decide(ask_about(PathTarget(path=text, zone=Zone.WORKSPACE))).policy_version == engine.version
-    named = ask_about().model_copy(update={"tool": text})
+    named = replace(ask_about(), tool=text)
     assert engine.decide(named).policy_version == engine.version
 
 
@@ -149,7 +150,7 @@ def test_a_text_that_is_no_unicode_is_denied(load: Load) -> None:
 
 
 def test_a_call_without_targets_is_denied(load: Load) -> None:
-    assert load(PERMIT).decide(ask_about().model_copy(update={"targets": ()})).effect is Effect.DENY
+    assert load(PERMIT).decide(replace(ask_about(), targets=())).effect is Effect.DENY
 
 
 def test_private_hosts_are_denied_by_every_preset() -> None:

@@ -154,6 +154,8 @@ _FAILED = {
 
 
 def _read(capture: Capture, output: CallOutput, name: str) -> _Stream:
+    if not (capture.total_bytes or capture.head_b64 or capture.tail_b64):
+        return _Stream("", 0, missing=False)
     head, tail = base64.b64decode(capture.head_b64), base64.b64decode(capture.tail_b64)
     total = max(capture.total_bytes, len(head) + len(tail))
     if len(head) + len(tail) == total:
