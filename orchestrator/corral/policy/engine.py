@@ -22,6 +22,7 @@ from corral.schema.policy import (
     HostTarget,
     PathTarget,
     PolicyRequest,
+    PolicySession,
     Preset,
     Target,
 )
@@ -30,6 +31,7 @@ from corral.schema.tools import Permission
 _LEVELS = list(Permission)  # lowest first
 _STRICTNESS = list(Effect)  # free to never
 _MAX_DECIDED = 1000
+_MAX_SESSIONS = 100
 
 
 class PolicyEngine:
@@ -40,6 +42,7 @@ class PolicyEngine:
         self.version = version
         self._schema = schema.handle
         self._decided: dict[PolicyRequest, Decision] = {}
+        self._sessions: dict[PolicySession, cedarpy.Entities] = {}
         documents = {rule.id: rule.body for rule in rules}
         self._policies = cedarpy.PolicySet.from_json_str(
             json.dumps({"templates": {}, "staticPolicies": documents, "templateLinks": []})
@@ -101,7 +104,6 @@ class PolicyEngine:
         session = {"type": "Session", "id": request.session.id}
         targets = [_describe_target(target) for target in request.targets]
         entities = {json.dumps(uid): {"uid": uid, "attrs": attrs, "parents": []} for uid, attrs in targets}
-        entities[json.dumps(session)] = {"uid": session, "attrs": _describe_session(request), "parents": []}
         context = _describe_context(request)
         batch = [
             {
@@ -114,9 +116,22 @@ class PolicyEngine:
             for _, approved, checkpointed in steps
         ]
         try:
-            return cedarpy.is_authorized_batch(batch, self._policies, list(entities.values()), self._schema)
+            known = self._load_session(request.session)
+            known = known.with_added_json_str(json.dumps(list(entities.values())), self._schema)
+            return cedarpy.is_authorized_batch(batch, self._policies, known, self._schema)
         except ValueError:  # e.g. a lone surrogate in an argument
             return None
+
+    def _load_session(self, session: PolicySession) -> cedarpy.Entities:
+        """The session as an entity, parsed once. Raises ValueError for what does not fit the schema."""
+        known = self._sessions.get(session)
+        if known is None:
+            if len(self._sessions) >= _MAX_SESSIONS:
+                self._sessions.clear()
+            uid = {"type": "Session", "id": session.id}
+            document = [{"uid": uid, "attrs": _describe_session(session), "parents": []}]
+            known = self._sessions[session] = cedarpy.Entities.from_json_str(json.dumps(document), self._schema)
+        return known
 
     def _climb(self, steps: list[_Step], results: list[cedarpy.AuthzResult]) -> Decision:
         """The first step of the ladder that is allowed without an error."""
@@ -179,8 +194,7 @@ def _describe_judged(request: PolicyRequest) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _describe_session(request: PolicyRequest) -> dict[str, Any]:
-    session = request.session
+def _describe_session(session: PolicySession) -> dict[str, Any]:
     held = _LEVELS[: _LEVELS.index(session.permission) + 1]
     return {
         "user": session.user,
