@@ -63,6 +63,8 @@ class LimitSettings(_Settings):
     """Changes to the workspace, in all."""
     workspace_inodes: Annotated[int, Field(ge=100)] = 200_000
     """Files and directories the changes may have."""
+    min_free: Size = 512 * MIB
+    """What must stay free on the disk with the changes: no box starts with less, and one that takes more ends."""
     tmp: Size | None = None
     """`/tmp`, which is memory. Default: 512 MiB, or an eighth of `memory` if that is less."""
     home: Size | None = None
@@ -94,6 +96,7 @@ class LimitSettings(_Settings):
             file_bytes=self.file_size,
             workspace_bytes=self.workspace_size,
             workspace_inodes=self.workspace_inodes,
+            min_free_bytes=self.min_free,
             tmp_bytes=tmp,
             home_bytes=home,
             shm_bytes=shm,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
@@ -16,25 +16,29 @@ from corral.errors import BoxLost, ImageError, SandboxError, SandboxProtocolErro
 from corral.sandbox.base import BoxInfo, Sink
 from corral.sandbox.box import Box, finish
 from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
-from corral.sandbox.channel.wire import warm_adapters
+from corral.sandbox.channel.wire import Empty, warm_adapters
 from corral.sandbox.container import HOSTS, build_command_env, build_config, fit_limits, load_seccomp_profile
 from corral.sandbox.engine import Engine, ImageFacts, run_in_thread
+from corral.sandbox.guard import Stillness, describe_breach
 from corral.sandbox.janitor import Janitor, start_janitor
 from corral.sandbox.labels import RUN, labels
-from corral.sandbox.spec import SANDBOX_IMAGE, SandboxSpec, WorkspaceMode
-from corral.sandbox.workspace import Breach, PreparedWorkspace, prepare_workspace, watch_upper
+from corral.sandbox.spec import SANDBOX_IMAGE, Limits, SandboxSpec, WorkspaceMode
+from corral.sandbox.workspace import Bounds, Breach, DiskWatch, PreparedWorkspace, UpperMeter, prepare_workspace
 from corral.schema.visible import visible
 from corral_protocol import PROTOCOL_VERSION, encode_name
 from corral_protocol.message import (
     ExecResult,
     FileChanged,
     FileContent,
+    FreezeReply,
     Hello,
     HelloReply,
     Method,
     TreePut,
     TreePutReply,
 )
+
+_THAW_S = 5.0
 
 T = TypeVar("T")
 
@@ -55,6 +59,10 @@ class DockerSandbox(BoxOperations):
         self._tasks: list[asyncio.Task[None]] = []
         self._wall: asyncio.TimerHandle | None = None
         self._disposing: asyncio.Task[None] | None = None
+        self._stillness = Stillness(
+            lambda: run_call(self._channel, Method.FREEZE, None, FreezeReply),
+            lambda: run_call(self._channel, Method.THAW, None, Empty, limit_s=_THAW_S),
+        )
 
     @property
     def info(self) -> BoxInfo:
@@ -190,20 +198,27 @@ class DockerSandbox(BoxOperations):
         """What goes on for as long as the box lives."""
         loop, channel, limits = asyncio.get_running_loop(), self._channel, self._spec.limits
         self._tasks.append(loop.create_task(keep_alive(channel)))
-        upper = self.prepared.upper
-        if upper is not None:
-            watch = watch_upper(upper, limits.workspace_bytes, limits.workspace_inodes, self._on_breach)
-            self._tasks.append(loop.create_task(watch))
+        watch = self._watch_disk(limits)
+        if watch is not None:
+            self._tasks.append(loop.create_task(watch.run()))
         if limits.wall_s is not None:
             text = f"the box reached its time limit of {limits.wall_s:g} s"
             self._wall = loop.call_later(limits.wall_s, channel.end, BoxLost(text, cause="timeout"))
         warm_adapters(ExecResult, FileContent, FileChanged)
 
+    def _watch_disk(self, limits: Limits) -> DiskWatch | None:
+        """None where the kernel holds the limits."""
+        upper = self.prepared.upper
+        if upper is None:
+            return None
+        max_bytes, max_inodes = limits.workspace_bytes, limits.workspace_inodes
+        meter = UpperMeter(upper, max_bytes, max_inodes, uid=self.prepared.uid, mount_point=self._spec.mount_point)
+        return DiskWatch(
+            meter, Bounds(max_bytes, max_inodes, limits.min_free_bytes), self._on_breach, self._stillness.moment
+        )
+
     def _on_breach(self, breach: Breach) -> None:
-        text = f"the box's changes passed a limit of the workspace: {breach.used} {breach.what}, limit {breach.limit}"
-        setting = "workspace_inodes" if breach.what == "inodes" else "workspace_size"
-        hint = f"its changes until then are kept; limits.{setting} in the settings raises it"
-        self._channel.end(BoxLost(text, hint=hint, cause="disk_full"))
+        self._channel.end(describe_breach(breach))
 
     def _describe(self, image: ImageFacts, hello: HelloReply, start_s: float) -> BoxInfo:
         spec, prepared, box = self._spec, self.prepared, self._box
@@ -221,7 +236,7 @@ class DockerSandbox(BoxOperations):
             uid=prepared.uid,
             gid=prepared.gid,
             masked=prepared.masked,
-            warnings=prepared.warnings,
+            warnings=(*prepared.warnings, *_missing_layers(hello)),
             start_s=start_s,
             limits=spec.limits,
             facts={name: visible(text, limit=100) for name, text in facts.items()},
@@ -245,6 +260,7 @@ class DockerSandbox(BoxOperations):
         body: tuple[str, AsyncIterator[bytes]] | None = None,
         limit_s: float | None = None,
     ) -> T:
+        await self._stillness.admit(method)
         return await run_call(self._channel, method, params, kind, sinks=sinks, body=body, limit_s=limit_s)
 
     def _end_box(self, error: SandboxProtocolError) -> None:
@@ -290,3 +306,9 @@ def _name_own_image() -> str:
     from corral.sandbox.image import expected_tag  # late: start-up time
 
     return expected_tag()
+
+
+def _missing_layers(hello: HelloReply) -> Iterator[str]:
+    """What this kernel cannot add to the box's walls."""
+    if "landlock" not in hello.capabilities:
+        yield "no second layer around files: this kernel has no Landlock of ABI 2 (Linux 5.19)"

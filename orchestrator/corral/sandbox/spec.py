@@ -32,6 +32,7 @@ class Limits:
     file_bytes: int = 1 * GIB  # RLIMIT_FSIZE
     workspace_bytes: int = 4 * GIB
     workspace_inodes: int = 200_000
+    min_free_bytes: int = 512 * MIB  # what must stay free where the changes lie
     tmp_bytes: int = 512 * MIB  # /tmp; all tmpfs together stay at or under half of memory_bytes
     home_bytes: int = 256 * MIB
     shm_bytes: int = 64 * MIB

@@ -7,19 +7,23 @@ from corral.sandbox.workspace.precheck import check_workspace
 from corral.sandbox.workspace.prepare import prepare_workspace
 from corral.sandbox.workspace.prepared import PreparedWorkspace
 from corral.sandbox.workspace.tree.pack import Packed
-from corral.sandbox.workspace.tree.watcher import Breach, watch_upper
+from corral.sandbox.workspace.tree.usage import Meter, UpperMeter
+from corral.sandbox.workspace.tree.watcher import Bounds, Breach, DiskWatch
 
 __all__ = [
     "Baseline",
+    "Bounds",
     "Breach",
+    "DiskWatch",
     "LinkDir",
+    "Meter",
     "Packed",
     "PreparedWorkspace",
+    "UpperMeter",
     "check_workspace",
     "find_stale_link_dirs",
     "load_baseline",
     "load_entries",
     "prepare_workspace",
     "remove_stale_locks",
-    "watch_upper",
 ]

@@ -21,6 +21,7 @@ from corral.sandbox.workspace.owner import BoxOwner, choose_owner
 from corral.sandbox.workspace.precheck import Obstacle, check_workspace, find_obstacle, find_table_warning
 from corral.sandbox.workspace.prepared import PreparedWorkspace
 from corral.sandbox.workspace.tree.pack import measure
+from corral.schema.size import show_size
 
 _PATH = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -52,6 +53,7 @@ class _Preparation:
 
     def run(self, force_copy_reason: str | None) -> PreparedWorkspace:
         self.dirs.create()
+        self._check_room()
         self._lock_box()
         self.descriptor = os.open(self.root, _PATH)
         self.undo.callback(os.close, self.descriptor)
@@ -64,6 +66,15 @@ class _Preparation:
         if overlay is None:
             return self._finish_copy(owner, secrets, reason)
         return self._finish_overlay(owner, secrets, overlay)
+
+    def _check_room(self) -> None:
+        status = os.statvfs(self.dirs.box)
+        free, wanted = status.f_bavail * status.f_frsize, self.spec.limits.min_free_bytes
+        if free < wanted:
+            raise SandboxError(
+                f"the disk is nearly full: {show_size(free)} are left, {show_size(wanted)} are to stay free",
+                hint=f"free some space on the disk of {str(self.spec.run_dir)!r}, or set limits.min_free lower",
+            )
 
     def _lock_box(self) -> None:
         """Two boxes over one upper directory corrupt it; without index the kernel only warns."""

@@ -1,111 +1,155 @@
-"""Disk and inode limits of an overlay's upper directory, which no kernel limit covers: looked at often enough.
+"""Disk and inode limits of a workspace that no kernel limit covers.
 
-A look costs time in proportion to what the box wrote and ends when a limit is passed, so it is bounded by the limits
-themselves; the pause after it is twenty times as long. What a box hides from the look (a directory without
-permissions, very deep nesting, a deleted file still open) is caught by what the file system has left.
+What the whole file system has in use is read often: so often that nothing can write past a limit by much in between.
+Only when that says that the box might be past it, the box is held still and looked at file by file: others write to
+the same disk. Besides there is a look now and then, since others also free space, which hides what a box takes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import stat
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
-from corral.sandbox.workspace.tree.walk import TreeWalk
+from corral.sandbox.workspace.tree.usage import Meter, Room, Usage
 
-_MIN_PAUSE_S = 0.5
-_MAX_PAUSE_S = 10.0
-_PAUSE_FACTOR = 20  # at most 5 % of one core
-_RESERVE_BYTES = 512 << 20
-_NOISE_BYTES = 64 << 20  # a full disk that this box did not fill is not its fault
+_NOISE_BYTES = 64 << 20
+"""A full disk that this box did not fill is not its fault."""
+_SLACK_BYTES, _SLACK_INODES = 16 << 20, 1000
+"""How far past a limit the estimate goes before the box is held: else it would be held all the time at the limit."""
+_BYTES_PER_S, _INODES_PER_S = 8 << 30, 200_000
+"""More than any writer can do: with the rest up to a limit, how long nobody needs to look."""
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.005, 0.5
+_LOOK_FACTOR = 20  # looks that are not needed take at most 5 % of one core
+_MAX_LOOK_PAUSE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a box may take, and what it must leave of the disk."""
+
+    max_bytes: int
+    max_inodes: int
+    min_free_bytes: int
 
 
 @dataclass(frozen=True)
 class Breach:
-    """A limit that was passed. `what` is bytes, inodes or disk (the host's disk is nearly full)."""
+    """A limit that was passed. `what` is bytes, inodes or disk (too little is left of the host's disk)."""
 
     what: str
     used: int
     limit: int
 
 
-@dataclass(frozen=True)
-class Usage:
-    bytes: int
-    inodes: int
-    is_partial: bool  # there are places the look could not enter
+class DiskWatch:
+    """Watches until a limit is passed."""
+
+    def __init__(
+        self,
+        meter: Meter,
+        bounds: Bounds,
+        on_breach: Callable[[Breach], None],
+        hold: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> None:
+        self._meter = meter
+        self._bounds = bounds
+        self._on_breach = on_breach
+        self._hold = hold
+        """While it is entered, the box writes nothing."""
+        self._took_s = 0.0
+        self._looked_at = 0.0
+
+    async def run(self) -> None:
+        """Calls `on_breach` once, and returns. Cancel to end."""
+        try:
+            self._first = await self._meter.read_room()
+            is_over = self._tell(await self._look(self._first, thorough=False))
+            while not is_over:
+                is_over = await self._step()
+        finally:
+            self._meter.close()
+
+    async def _step(self) -> bool:
+        room = await self._meter.read_room()
+        since_s = time.monotonic() - self._looked_at
+        if self._may_be_past(room):
+            async with self._hold():
+                if self._tell(await self._look(await self._meter.read_room(), thorough=True)):
+                    return True  # told before it could go on
+            await asyncio.sleep(self._took_s)
+        elif since_s > min(max(_MAX_PAUSE_S, self._took_s * _LOOK_FACTOR), _MAX_LOOK_PAUSE_S) or (
+            self._was_freed(room) and since_s > self._took_s
+        ):
+            return self._tell(await self._look(room, thorough=False))
+        await asyncio.sleep(self._pause_s(room))
+        return False
+
+    def _tell(self, breach: Breach | None) -> bool:
+        if breach is not None:
+            self._on_breach(breach)
+        return breach is not None
+
+    async def _look(self, room: Room, *, thorough: bool) -> Breach | None:
+        """`room` is from before the look: what is written meanwhile counts twice rather than never."""
+        started = time.monotonic()
+        self._usage = await self._meter.measure(thorough=thorough)
+        self._room = self._highest = room
+        self._looked_at = time.monotonic()
+        self._took_s = self._looked_at - started
+        return judge(self._usage, self._bounds, self._first, room)
+
+    def _estimate(self, room: Room) -> tuple[int, int]:
+        """What the box takes by now, if everything new is its own."""
+        return (
+            self._usage.bytes + room.used_bytes - self._room.used_bytes,
+            self._usage.inodes + room.used_inodes - self._room.used_inodes,
+        )
+
+    def _may_be_past(self, room: Room) -> bool:
+        used_bytes, used_inodes = self._estimate(room)
+        bounds = self._bounds
+        return (
+            used_bytes > bounds.max_bytes + _SLACK_BYTES
+            or used_inodes > bounds.max_inodes + _SLACK_INODES
+            or _is_nearly_full(bounds, self._first, room)
+        )
+
+    def _was_freed(self, room: Room) -> bool:
+        """Somebody gave space back, and the estimate is too low by that."""
+        high = self._highest
+        self._highest = Room(
+            max(high.used_bytes, room.used_bytes), max(high.used_inodes, room.used_inodes), room.free_bytes
+        )
+        return room.used_bytes < high.used_bytes - _SLACK_BYTES or room.used_inodes < high.used_inodes - _SLACK_INODES
+
+    def _pause_s(self, room: Room) -> float:
+        used_bytes, used_inodes = self._estimate(room)
+        bounds = self._bounds
+        spare = max(room.free_bytes - bounds.min_free_bytes, _NOISE_BYTES - room.used_bytes + self._first.used_bytes)
+        shortest = min(
+            (bounds.max_bytes + _SLACK_BYTES - used_bytes) / _BYTES_PER_S,
+            (bounds.max_inodes + _SLACK_INODES - used_inodes) / _INODES_PER_S,
+            spare / _BYTES_PER_S,
+        )
+        return min(max(shortest, _MIN_PAUSE_S), _MAX_PAUSE_S)
 
 
-def measure_usage(upper: int, max_bytes: int, max_inodes: int) -> Usage:
-    """What lies below `upper`, counted until a limit is passed. Blocks, not sizes: holes take no space."""
-    walk = TreeWalk(upper)
-    total = count = 0
-    linked: set[tuple[int, int]] = set()
-    for found in walk:
-        status = found.status
-        if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
-            if (status.st_dev, status.st_ino) in linked:
-                continue
-            linked.add((status.st_dev, status.st_ino))
-        count += 1
-        total += status.st_blocks * 512
-        if total > max_bytes or count > max_inodes:
-            break
-    return Usage(total, count, bool(walk.problems))
-
-
-async def watch_upper(
-    upper: Path,
-    max_bytes: int,
-    max_inodes: int,
-    on_breach: Callable[[Breach], None],
-    *,
-    min_pause_s: float = _MIN_PAUSE_S,
-) -> None:
-    """Look until a limit is passed, then call `on_breach` once and return. Cancel to end."""
-    descriptor = os.open(upper, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        free_at_start = _free_bytes(descriptor)
-        while True:
-            started = time.monotonic()
-            # The thread outlives a cancelled watch by one look; the descriptor it uses is its own copy.
-            usage = await asyncio.to_thread(_measure_copy, os.dup(descriptor), max_bytes, max_inodes)
-            breach = judge(usage, max_bytes, max_inodes, free_at_start, _free_bytes(descriptor))
-            if breach is not None:
-                on_breach(breach)
-                return
-            took = time.monotonic() - started
-            await asyncio.sleep(min(max(min_pause_s, took * _PAUSE_FACTOR), _MAX_PAUSE_S))
-    finally:
-        os.close(descriptor)
-
-
-def judge(usage: Usage, max_bytes: int, max_inodes: int, free_at_start: int, free_now: int) -> Breach | None:
-    """Which limit is passed, if any."""
-    if usage.bytes > max_bytes:
-        return Breach("bytes", usage.bytes, max_bytes)
-    if usage.inodes > max_inodes:
-        return Breach("inodes", usage.inodes, max_inodes)
-    taken = free_at_start - free_now
-    if usage.is_partial and taken > max_bytes + _NOISE_BYTES:
-        return Breach("bytes", taken, max_bytes)
-    reserve = min(_RESERVE_BYTES, free_at_start // 4)
-    if free_now < reserve and taken > _NOISE_BYTES:
-        return Breach("disk", taken, reserve)
+def judge(usage: Usage, bounds: Bounds, first: Room, now: Room) -> Breach | None:
+    """Which limit is passed, if any. `first` is from the start of the box."""
+    if usage.bytes > bounds.max_bytes:
+        return Breach("bytes", usage.bytes, bounds.max_bytes)
+    if usage.inodes > bounds.max_inodes:
+        return Breach("inodes", usage.inodes, bounds.max_inodes)
+    taken = now.used_bytes - first.used_bytes
+    if usage.is_partial and taken > bounds.max_bytes + _SLACK_BYTES:  # perhaps another's, but it hides something
+        return Breach("bytes", taken, bounds.max_bytes)
+    if _is_nearly_full(bounds, first, now):
+        return Breach("disk", now.free_bytes, bounds.min_free_bytes)
     return None
 
 
-def _measure_copy(descriptor: int, max_bytes: int, max_inodes: int) -> Usage:
-    try:
-        return measure_usage(descriptor, max_bytes, max_inodes)
-    finally:
-        os.close(descriptor)
-
-
-def _free_bytes(descriptor: int) -> int:
-    status = os.fstatvfs(descriptor)
-    return status.f_bavail * status.f_frsize
+def _is_nearly_full(bounds: Bounds, first: Room, now: Room) -> bool:
+    return now.free_bytes < bounds.min_free_bytes and now.used_bytes - first.used_bytes > _NOISE_BYTES

@@ -1,0 +1,139 @@
+"""A box that writes as fast as it can: how far past a limit of the workspace it gets before it is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.contract.boxes import make_spec
+
+from corral.errors import BoxLost, SandboxError, ToolError
+from corral.sandbox.docker import DockerSandbox
+from corral.sandbox.spec import GIB, MIB, Limits
+from corral.sandbox.workspace.tree.usage import Usage, measure_usage
+
+pytestmark = pytest.mark.docker
+
+MAX_BYTES, MAX_INODES = 100 * MIB, 10_000
+OVERSHOOT_BYTES, OVERSHOOT_INODES = 64 * MIB, 5_000
+
+WRITERS = {
+    "one large file": "f = open(f'f{me}', 'wb', 0)\nwhile True: f.write(block)",
+    "files of a megabyte": "for n in itertools.count(): open(f'f{me}-{n}', 'wb', 0).write(block)",
+    "small files": "for n in itertools.count(): open(f'f{me}-{n}', 'wb', 0).write(block[:65536])",
+    "files without a name": "fs = []\nwhile True:\n f = open(f'f{me}', 'wb', 0); fs.append(f); os.unlink(f.name)\n"
+    " for _ in range(64): f.write(block)",
+    "a tree too deep to walk": "for _ in range(140): os.mkdir('d'); os.chdir('d')\n"
+    "for n in itertools.count(): open(f'f{me}-{n}', 'wb', 0).write(block)",
+    "a directory nobody may list": "os.mkdir(f'd{me}'); os.chdir(f'd{me}'); os.chmod('.', 0o300)\n"
+    "for n in itertools.count(): open(f'f{me}-{n}', 'wb', 0).write(block)",
+}
+MAKERS = {
+    "empty files": "for n in itertools.count(): os.close(os.open(f'f{me}-{n}', os.O_CREAT | os.O_WRONLY))",
+    "directories": "for n in itertools.count(): os.mkdir(f'd{me}-{n}')",
+    "links": "for n in itertools.count(): os.symlink('x', f'l{me}-{n}')",
+}
+_HEAD = "import itertools, os\nblock = bytes(1 << 20)\nos.fork(); os.fork(); me = os.getpid()\n"
+
+
+@pytest.fixture(scope="session")
+def image(request: pytest.FixtureRequest) -> str:
+    return os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
+
+
+@pytest.fixture
+async def box(tmp_path: Path, image: str) -> AsyncIterator[DockerSandbox]:
+    (tmp_path / "workspace").mkdir()
+    limits = Limits(workspace_bytes=MAX_BYTES, workspace_inodes=MAX_INODES, file_bytes=8 * GIB)
+    async with DockerSandbox(make_spec(tmp_path / "workspace", tmp_path, image, limits=limits)) as started:
+        yield started
+
+
+def measure(upper: Path) -> Usage:
+    descriptor = os.open(upper, os.O_RDONLY)
+    try:
+        return measure_usage(descriptor, 1 << 60, 1 << 40)
+    finally:
+        os.close(descriptor)
+
+
+async def run_to_its_end(box: DockerSandbox, program: str) -> tuple[BoxLost, float]:
+    begun = time.monotonic()
+    with pytest.raises(BoxLost) as lost:
+        await box.exec(["python3", "-c", _HEAD + program], timeout_s=60)
+    return lost.value, time.monotonic() - begun
+
+
+def free_bytes(place: Path) -> int:
+    status = os.statvfs(place)
+    return status.f_bfree * status.f_frsize
+
+
+@pytest.mark.parametrize("name", WRITERS)
+async def test_a_writer_at_full_speed_is_ended_in_time(box: DockerSandbox, name: str, tmp_path: Path) -> None:
+    upper = box.prepared.upper
+    assert upper is not None
+    lowest = before = free_bytes(tmp_path)
+    running = asyncio.ensure_future(run_to_its_end(box, WRITERS[name]))
+    while not running.done():
+        lowest = min(lowest, free_bytes(tmp_path))
+        await asyncio.sleep(0.005)
+    lost, took_s = await running
+    taken = max(before - lowest, measure(upper).bytes)
+    print(f"{name}: {(taken - MAX_BYTES) / MIB:+.0f} MiB in {took_s:.2f} s")
+    assert lost.cause == "disk_full"
+    assert MAX_BYTES < taken < MAX_BYTES + OVERSHOOT_BYTES
+
+
+@pytest.mark.parametrize("name", MAKERS)
+async def test_a_maker_of_files_at_full_speed_is_ended_in_time(box: DockerSandbox, name: str) -> None:
+    upper = box.prepared.upper
+    assert upper is not None
+    lost, took_s = await run_to_its_end(box, MAKERS[name])
+    made = measure(upper).inodes
+    print(f"{name}: {made - MAX_INODES:+d} in {took_s:.2f} s")
+    assert lost.cause == "disk_full"
+    assert MAX_INODES < made < MAX_INODES + OVERSHOOT_INODES
+
+
+async def test_nobody_is_refused_while_a_box_is_looked_at(box: DockerSandbox, tmp_path: Path) -> None:
+    """Somebody else's files on the same disk make the box suspicious again and again."""
+    (box_side := tmp_path / "others").mkdir()
+    refused = list[ToolError]()
+    for round_ in range(6):
+        (box_side / str(round_)).write_bytes(bytes(130 * MIB))
+        for _ in range(20):
+            try:
+                assert (await box.shell("echo x >> log")).exit_code == 0
+            except ToolError as error:
+                refused.append(error)
+    assert refused == []
+    assert (await box.shell("wc -l < log")).stdout.total_bytes == 4
+
+
+async def test_a_box_that_is_frozen_stays_so_while_it_is_looked_at(box: DockerSandbox, tmp_path: Path) -> None:
+    ticking = asyncio.ensure_future(box.shell("while sleep 0.02; do echo x >> ticks; done", timeout_s=8))
+    await asyncio.sleep(0.4)
+    await box.freeze()
+    (tmp_path / "others").write_bytes(bytes(130 * MIB))
+    upper = box.prepared.upper
+    assert upper is not None
+    before = (upper / "ticks").stat().st_size
+    await asyncio.sleep(0.7)
+    assert (upper / "ticks").stat().st_size == before
+    await box.thaw()
+    await asyncio.sleep(0.3)
+    assert (upper / "ticks").stat().st_size > before
+    ticking.cancel()
+    await asyncio.gather(ticking, return_exceptions=True)
+
+
+async def test_no_box_starts_on_a_disk_that_is_nearly_full(tmp_path: Path, image: str) -> None:
+    (tmp_path / "workspace").mkdir()
+    limits = Limits(min_free_bytes=1 << 60)
+    with pytest.raises(SandboxError, match="the disk is nearly full"):
+        await DockerSandbox(make_spec(tmp_path / "workspace", tmp_path, image, limits=limits)).start()
