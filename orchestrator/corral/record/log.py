@@ -26,6 +26,7 @@ from corral.schema.events import Event, GuardTripped, LogRecovered, Payload, Sou
 from corral.schema.text import bound
 
 GROUP_COMMIT_S = 1.0
+_QUIET_ROUNDS = 60  # a model may think for a minute between two calls
 MAX_CLAIMS = 100_000  # about 40 MB: a box that forks in a loop must not fill the host's disk
 _INLINE_SYNC_S = 0.001  # a sync that is quicker costs less than a hop to a thread and back
 _LOCK_TRIES = 20
@@ -45,7 +46,8 @@ class RecordLog:
         self._claims_left = max_claims
         self._write_lock = threading.Lock()
         self._sync_lock = threading.Lock()
-        self._timer: threading.Timer | None = None
+        self._committer: threading.Thread | None = None
+        self._leaving = threading.Event()
         self._unsynced = False
         self._sync_s = 0.0
         self._failure: str | None = None
@@ -140,9 +142,7 @@ class RecordLog:
         with self._write_lock:
             if self._closed:
                 return
-            timer = self._timer
-        if timer is not None:
-            timer.cancel()
+        self._leaving.set()
         try:
             self.sync()
         finally:
@@ -173,10 +173,9 @@ class RecordLog:
             )
             self._head = Head(seq, digest)
             self._unsynced = True
-            if not durable and self._timer is None:
-                self._timer = threading.Timer(GROUP_COMMIT_S, self._sync_late)
-                self._timer.daemon = True
-                self._timer.start()
+            if not durable and self._committer is None:
+                self._committer = threading.Thread(target=self._commit, name="corral-record", daemon=True)
+                self._committer.start()
             return event
 
     def _write_bytes(self, data: bytes) -> None:
@@ -197,13 +196,21 @@ class RecordLog:
         if tail.newline_missing:
             self._write_bytes(b"\n")
 
-    def _sync_late(self) -> None:
-        with self._write_lock:
-            self._timer = None  # from here on an event needs a timer of its own
-        try:
-            self.sync()
-        except RecordError:
-            pass  # kept in _failure: the next append raises it
+    def _commit(self) -> None:
+        """Sync every second while events come, and for a while after: a thread or a wake-up per burst costs the call
+        that begins it more than the sync is worth."""
+        seen, quiet = 0, 0
+        while not self._leaving.wait(GROUP_COMMIT_S):
+            with self._write_lock:
+                quiet = quiet + 1 if self._head.seq == seen else 0
+                if quiet == _QUIET_ROUNDS:
+                    self._committer = None  # from here on an event needs a thread of its own
+                    return
+                seen = self._head.seq
+            try:
+                self.sync()
+            except RecordError:
+                return  # kept in _failure: the next append raises it
 
 
 def _encode(payload: Payload) -> bytes:

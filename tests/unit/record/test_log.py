@@ -233,3 +233,17 @@ def test_times_come_from_the_clock_in_utc(record: Path) -> None:
     with RecordLog.open(record, clock_ns=lambda: next(clock)) as log:
         times = [log.append(tool_finished()).at for _ in range(2)]
     assert times == ["2026-11-30T00:53:20.123456789Z", "2026-11-30T00:53:21.123456789Z"]
+
+
+def test_the_thread_that_syncs_ends_with_the_record(record: Path) -> None:
+    def count_committers() -> int:
+        return sum(thread.name == "corral-record" for thread in threading.enumerate())
+
+    with RecordLog.open(record) as log:
+        for number in range(5):
+            log.append(tool_started(f"c{number}"), durable=False)
+        assert count_committers() == 1
+    deadline = time.monotonic() + 5
+    while count_committers() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert count_committers() == 0
