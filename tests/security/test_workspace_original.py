@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.contract.workspace_box import open_box, require_engine
 
+from corral.sandbox.labels import OWNER_PID
 from corral.sandbox.spec import SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace import prepare_workspace
 from corral.sandbox.workspace.kernel.idmap import FIRST_BOX_ID, IdMap, attach_idmapped_clone
@@ -21,6 +23,20 @@ def make_spec(tmp_path: Path, **changes: object) -> SandboxSpec:
     (tmp_path / "run").mkdir(mode=0o700, exist_ok=True)
     (tmp_path / "w").mkdir(exist_ok=True)
     return SandboxSpec(workspace=tmp_path / "w", run_dir=tmp_path / "run", run_id="r", **changes)  # type: ignore[arg-type]
+
+
+def find_own_link_dirs() -> list[Path]:
+    """Those of this process: others work in the same place meanwhile."""
+    owners = Path("/tmp").glob("corral-*/owner.json")
+    return [path for path in owners if _read_owner(path) == str(os.getpid())]
+
+
+def _read_owner(file: Path) -> str | None:
+    try:
+        owner: dict[str, str] = json.loads(file.read_text())
+    except (OSError, ValueError):  # it is just coming or going
+        return None
+    return owner[OWNER_PID]
 
 
 @needs_root
@@ -83,13 +99,13 @@ async def test_special_files_hang_nothing(tmp_path: Path, mode: WorkspaceMode) -
 
 def test_refusals_leave_nothing_behind(tmp_path: Path) -> None:
     spec = make_spec(tmp_path)
-    before = set(os.listdir("/tmp"))
+    before = find_own_link_dirs()
     first = prepare_workspace(spec)
     with pytest.raises(Exception, match="in use by another box"):
         prepare_workspace(spec)
     first.discard()
     first.discard()
-    assert {name for name in set(os.listdir("/tmp")) - before if name.startswith("corral-")} == set()
+    assert find_own_link_dirs() == before
     assert f"{tmp_path}" not in Path("/proc/self/mountinfo").read_text()
 
 
