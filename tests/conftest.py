@@ -53,9 +53,10 @@ def _snapshot() -> dict[str, int]:
     """Every path below the real folders with its change time."""
     found = {}
     for folder in REAL_FOLDERS:
-        for path in (folder, *folder.rglob("*")) if folder.exists() else ():
-            with contextlib.suppress(FileNotFoundError):  # somebody else's corral at work
-                found[str(path)] = path.lstat().st_ctime_ns
+        for place, folders, files in os.walk(folder):  # which passes over what goes away meanwhile
+            for name in ("", *folders, *files):
+                with contextlib.suppress(FileNotFoundError):  # somebody else's corral at work
+                    found[os.path.join(place, name)] = os.lstat(os.path.join(place, name)).st_ctime_ns
     return found
 
 
