@@ -19,21 +19,24 @@ from benchmarks.table import Group, compare, state
 from corral.policy import PolicyEngine, SessionPolicy
 from corral.record import RecordLog
 from corral.sandbox.docker import DockerSandbox
-from corral.schema.policy import Mode, PolicySession, Preset
+from corral.schema.policy import Effect, Mode, PolicySession, Preset
 from corral.schema.tools import ToolCall
 from corral.store.run_dir import RunDir
+from corral.tools.base import ToolTimeouts
 from corral.tools.builtin import build_tools
+from corral.tools.builtin.read import build_read_file
 from corral.tools.executor import ToolExecutor
 from corral.tools.outputs import OutputStore
 from corral.tools.registry import ToolRegistry
 
 FILES = 40
 NOTE = """\
-Through the tool executor with the preset `auto` and a real record: arguments validated, policy decided, events chained
-and written; before and after a call with a side effect the record is synced to the disk, which is in the numbers. The
-cost of one such sync alone stands beside: two of them belong to each `shell` and `write_file`, none to `read_file`.
-With the record in memory, where a sync costs nothing, what is left is corral's own part. Reads and writes go round
-forty files."""
+Through the tool executor with the preset `auto` and a real record: arguments validated, policy decided, four events
+chained and written; before a call with a side effect the record is synced to the disk, which is in the numbers. The
+cost of one such sync alone stands beside: one belongs to each `shell` and `write_file`, none to `read_file`. With the
+record in memory, where a sync costs nothing, what is left is corral's own part; the same calls to the box alone stand
+beside too. Reads and writes go round forty files. Policy keeps its answers: what it costs to ask about a path for the
+first time is the row of the new path."""
 MEMORY = Path("/dev/shm")
 
 
@@ -62,6 +65,10 @@ async def measure(options: Options) -> Group:
                         "read": timed(lambda: use("read_file", path=f"ten/{next(turns) % FILES}.txt")),
                         "write": timed(lambda: _write(use, f"ten/{next(turns) % FILES}.txt")),
                         "sync": _sync(run_dir),
+                        "box shell": timed(lambda: box.shell("true")),
+                        "box read": timed(lambda: box.read_file(f"ten/{next(turns) % FILES}.txt")),
+                        "box write": timed(lambda: box.write_file(f"ten/{next(turns) % FILES}.txt", TEXT.encode())),
+                        "decide": _decide_anew(),
                         "light shell": timed(lambda: use_light("shell", command="true")),
                         "light write": timed(lambda: _write(use_light, f"ten/{next(turns) % FILES}.txt")),
                         "exec_run": timed_blocking(lambda: container.exec_run(["true"])),
@@ -77,6 +84,10 @@ async def measure(options: Options) -> Group:
         compare("read_file, 10 KB", found["read"], docker_name, found["exec_run"], limit=1 / 30),
         compare("write_file, 10 KB", found["write"], docker_name, found["exec_run"], limit=1 / 30),
         state("of these: one sync of the record's disk", found["sync"]),
+        state("of these: the same `shell` without record and policy", found["box shell"]),
+        state("the same read", found["box read"]),
+        state("the same write", found["box write"]),
+        state("a decision about a new path", found["decide"]),
         compare("shell, the record in memory", found["light shell"], docker_name, found["exec_run"]),
         compare("the same", found["light shell"], "`sh -c true` on the host", found["sh"]),
         compare("write_file, the record in memory", found["light write"], docker_name, found["exec_run"]),
@@ -107,6 +118,18 @@ def _tools(box: DockerSandbox, run_dir: RunDir, record: RecordLog) -> Callable[.
 
 async def _write(use: Callable[..., Awaitable[None]], path: str) -> None:
     await use("write_file", path=path, content=TEXT, overwrite=True)
+
+
+def _decide_anew() -> Contender:
+    policy = SessionPolicy(PolicyEngine.load_preset(Preset.AUTO), PolicySession(id="b"))
+    spec = build_read_file(ToolTimeouts()).spec
+    numbers = count()
+
+    def decide() -> None:
+        call = ToolCall(id="c", name=spec.name, arguments={"path": f"src/{next(numbers)}.py"})
+        assert policy.decide(spec, call).effect is Effect.ALLOW
+
+    return timed_blocking(decide)
 
 
 def _sync(run_dir: RunDir) -> Contender:
