@@ -54,9 +54,9 @@ def _snapshot() -> dict[str, int]:
     found = {}
     for folder in REAL_FOLDERS:
         for place, folders, files in os.walk(folder):  # which passes over what goes away meanwhile
-            for name in ("", *folders, *files):
+            for path in (place, *(os.path.join(place, name) for name in folders + files)):
                 with contextlib.suppress(FileNotFoundError):  # somebody else's corral at work
-                    found[os.path.join(place, name)] = os.lstat(os.path.join(place, name)).st_ctime_ns
+                    found[path] = os.lstat(path).st_ctime_ns
     return found
 
 
