@@ -68,6 +68,7 @@ def test_a_box_that_writes_too_much_ends(limited: Path, command: str, limit: int
     assert ran.err[error + 1] == f"  hint: its changes until then are kept; limits.{setting} in the settings raises it"
     answer = run_in(limited, f"echo kept > kept; {command}", "--json").json()
     assert (answer["cause"], answer["exit_code"]) == ("disk_full", 125)
+    assert answer["limits_touched"] == ["disk 100.0 MiB and 2000 files"]
     assert "kept" in {one["path"] for one in answer["changes"]["files"]}  # type: ignore[index]
     assert os.listdir(limited).count("kept") == 0
 

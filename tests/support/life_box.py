@@ -10,6 +10,7 @@ from tests.unit.tools.fake_box import FakeBox, Run
 from corral.errors import BoxLost
 from corral.sandbox.base import BoxInfo
 from corral.sandbox.spec import WorkspaceMode
+from corral_protocol.message import Stats
 
 INFO = BoxInfo(
     box_id="box-1",
@@ -39,6 +40,7 @@ class LifeBox(FakeBox):
     ) -> None:
         super().__init__(*runs)
         self.steps: list[str] = []
+        self.counted = Stats(processes=1, zombies=0, calls=0, rss=0, pss=0)
         self._hooks = {"start": on_start, "kill_all": on_kill, "dispose": on_dispose}
 
     @property
@@ -55,6 +57,9 @@ class LifeBox(FakeBox):
     async def dispose(self) -> None:
         if "dispose" not in self.steps:
             await self._step("dispose")
+
+    async def stats(self) -> Stats:
+        return self.counted
 
     async def freeze(self) -> None:
         self.steps.append("freeze")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from corral.agent.limit import Count
 from corral.agent.run import Ending, RunRecord
 from corral.agent.stop import StopReason
 from corral.sandbox.base import Sandbox, Sink
-from corral.sandbox.spec import Limits
 from corral.schema.events import ToolFinished, ToolStarted
-from corral.schema.size import show_size
 from corral.schema.tools import ToolStatus
 from corral.schema.visible import visible
 from corral_protocol.message import ExecResult, ExecStatus
@@ -52,7 +50,12 @@ class Command:
         )
         self.result = result
         self.record.append(self._finished(result))
-        return Ending(_reason(result), exit_code=exit_code(result), summary=describe_result(result))
+        return Ending(
+            _reason(result),
+            exit_code=exit_code(result),
+            summary=describe_result(result),
+            count=Count.of_command(result),
+        )
 
     def _started(self) -> ToolStarted:
         shown = [visible(part) for part in self.argv]
@@ -109,18 +112,6 @@ def find_cause(result: ExecResult) -> str:
     if result.pids_refused:
         return "pids_exhausted"
     return "killed" if result.status is ExecStatus.KILLED else ""
-
-
-def find_touched(result: ExecResult, limits: Limits) -> tuple[str, ...]:
-    """The limits of the box that the command ran into, as counters and its signal prove, for people."""
-    touched = []
-    if result.oom_kills:
-        touched.append(f"memory {show_size(limits.memory_bytes)} ({result.oom_kills} killed)")
-    if result.pids_refused:
-        touched.append(f"processes {limits.pids} ({result.pids_refused} refused)")
-    if result.signal == signal.SIGXFSZ:
-        touched.append(f"file size {show_size(limits.file_bytes)}")
-    return tuple(touched)
 
 
 def describe_result(result: ExecResult) -> str:

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Protocol
 
+from corral.agent.limit import Count, find_touched
 from corral.agent.stop import EXEC_FAILED, EXIT_CODES, Spent, StopReason, is_complete
-from corral.errors import BoxLost, ConfigError, CorralError, ModelError, SandboxError, SandboxProtocolError
+from corral.errors import BoxLost, ConfigError, CorralError, ModelError, SandboxError, SandboxProtocolError, ToolError
 from corral.record import find_actor
 from corral.sandbox.base import BoxInfo, Sandbox
 from corral.schema.events import (
@@ -63,6 +64,8 @@ class Ending:
     exit_code: int | None = None  # of the command, for exec; None: the stop reason's
     summary: str = ""
     spent: Spent = field(default_factory=Spent)
+    count: Count | None = None
+    """What was counted at the limits of the box, by who ran a single command in it; None: the box is asked."""
 
     @property
     def steps(self) -> int:
@@ -86,6 +89,8 @@ class Outcome:
     error: CorralError | None
     duration_s: float
     door: str = "run"
+    limits_touched: tuple[str, ...] = ()
+    """For people: `memory 4.0 GiB (2 killed)`."""
 
     @property
     def exit_code(self) -> int:
@@ -107,6 +112,7 @@ class _Progress:
     box: BoxInfo | None = None
     patch: Patch | None = None
     error: CorralError | None = None
+    count: Count = field(default_factory=Count)
 
     def cancel(self, summary: str) -> None:
         self.ending = Ending(StopReason.CANCELLED, summary=summary, spent=self.spent())
@@ -165,6 +171,7 @@ class Run:
             progress.error,
             time.monotonic() - begun,
             self.started.door,
+            find_touched(progress.count, progress.box.limits, progress.error) if progress.box else (),
         )
         self._finish(outcome)
         return outcome
@@ -194,6 +201,7 @@ class Run:
             # SECURITY: nothing untrusted runs while its files are read; test_export_reads_a_workspace_at_rest
             try:
                 await self.sandbox.kill_all()
+                progress.count = await self._count(progress.ending)
             except (BoxLost, SandboxProtocolError):
                 await self.sandbox.dispose()  # cannot be asked any more: gone is as quiet as it gets
             progress.patch = await self.export(self.sandbox)
@@ -204,6 +212,14 @@ class Run:
             progress.cancel("cancelled while the changes were read")
         except CorralError as failure:
             progress.fail(failure)
+
+    async def _count(self, ending: Ending | None) -> Count:
+        if ending is not None and ending.count is not None:
+            return ending.count
+        try:
+            return Count.of_box(await self.sandbox.stats())
+        except ToolError:  # what changed counts more than why it did not change more
+            return Count()
 
     def _note(self, error: CorralError) -> None:
         if isinstance(error, ModelError):
@@ -232,6 +248,7 @@ class Run:
                 patch=patch.sha256 if patch else "",
                 dropped_events=self.record.dropped,
                 box=_box_event(outcome.box) if outcome.box else None,
+                limits_touched=outcome.limits_touched,
             )
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.agent.budget import Limits as AgentLimits
-from corral.agent.command import find_cause, find_touched
+from corral.agent.command import find_cause
 from corral.agent.run import Outcome
 from corral.errors import BoxLost
 from corral.sandbox.spec import Limits as BoxLimits
@@ -58,8 +58,7 @@ class ExecOutcome:
     @property
     def limits_touched(self) -> tuple[str, ...]:
         """The limits of the box that the command ran into, for people."""
-        box = self.outcome.box
-        return find_touched(self.result, box.limits) if self.result and box else ()
+        return self.outcome.limits_touched
 
 
 @dataclass(frozen=True)

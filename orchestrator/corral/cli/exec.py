@@ -93,7 +93,7 @@ def exec_command(
     if json:
         print_json(_to_json(outcome))
     elif not quiet:
-        show_end(outcome.outcome, outcome.run_id, outcome.patch_file, touched=outcome.limits_touched)
+        show_end(outcome.outcome, outcome.run_id, outcome.patch_file)
     return outcome.exit_code
 
 

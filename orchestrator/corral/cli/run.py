@@ -143,6 +143,7 @@ def show_result(outcome: AgentOutcome, *, as_json: bool) -> None:
                 "steps": done.ending.steps,
                 "cost_usd": done.ending.cost_usd,
                 "error": explain(done.error) if done.error else None,
+                "limits_touched": list(done.limits_touched),
                 "changes": done.patch.model_dump(mode="json") if done.patch else None,
                 "patch": str(outcome.patch_file) if outcome.patch_file else None,
                 "run_dir": str(outcome.run_dir),

@@ -25,15 +25,15 @@ _LETTERS = {
 _COLOURS = {"A": "green", "D": "red"}
 
 
-def show_end(outcome: Outcome, run_id: str, patch_file: Path | None, *, touched: tuple[str, ...] = ()) -> None:
+def show_end(outcome: Outcome, run_id: str, patch_file: Path | None) -> None:
     """How a run ended, what it changed, and what to do with it."""
     if outcome.box is not None:
         _show_box(outcome.box)
     if outcome.error is not None:
         fail(outcome.error.message, hint=outcome.error.hint, code=0)
     note(f"{paint('corral', 'cyan')} {_headline(outcome)}")
-    if touched:
-        note(f"  {paint('limits touched:', 'yellow')} {', '.join(touched)}")
+    if outcome.limits_touched:
+        note(f"  {paint('limits touched:', 'yellow')} {', '.join(outcome.limits_touched)}")
     # After a failure, no patch does not mean that nothing changed.
     if outcome.box is not None and (outcome.patch is not None or outcome.error is None):
         show_patch(outcome.patch)

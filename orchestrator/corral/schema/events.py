@@ -179,6 +179,8 @@ class RunFinished(Payload):
     dropped_events: int = 0
     """Claims of the box over the cap: counted, not kept."""
     box: Box | None = None
+    limits_touched: Lines = ()
+    """Limits of the box that the run ran into, in words."""
 
 
 class PlanCreated(Payload):

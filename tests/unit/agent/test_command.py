@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.tools.fake_box import FakeBox, Run
 
-from corral.agent.command import Command, describe_result, exit_code, find_cause, find_touched
+from corral.agent.command import Command, describe_result, exit_code, find_cause
+from corral.agent.limit import Count, find_touched
 from corral.agent.stop import StopReason
 from corral.record import RecordLog, read_events
 from corral.sandbox.spec import Limits
@@ -62,7 +63,7 @@ def test_how_a_command_ended(ended: ExecResult, code: int, cause: str, words: st
     ],
 )
 def test_which_limits_a_command_ran_into(ended: ExecResult, touched: tuple[str, ...]) -> None:
-    assert find_touched(ended, Limits()) == touched
+    assert find_touched(Count.of_command(ended), Limits()) == touched
 
 
 async def run(tmp_path: Path, box: FakeBox, **more: Any) -> tuple[Any, list[Any]]:

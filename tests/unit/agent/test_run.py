@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.support.life_box import INFO, LifeBox
 
+from corral.agent.limit import Count
 from corral.agent.run import Ending, Outcome, Run, describe_start
 from corral.agent.stop import Spent, StopReason
 from corral.errors import BoxLost, CorralError, EngineUnavailable, PatchError, RecordError, SandboxProtocolError
@@ -17,6 +18,7 @@ from corral.record import RecordLog, read_events
 from corral.sandbox.base import Sandbox
 from corral.schema.events import ErrorRaised, Event, PatchMade, Payload, RunFinished, Source, Tokens
 from corral.schema.patch import Action, FileChange, Patch
+from corral_protocol.message import Stats
 
 PATCH = Patch(sha256="5" * 64, size=10, files=(FileChange(path="a", action=Action.ADDED, added=1),))
 GOOD = Ending(StopReason.FINISHED, summary="done", spent=Spent(steps=2, tokens=Tokens(input=3), cost_usd=0.5))
@@ -95,8 +97,36 @@ async def test_export_reads_a_workspace_at_rest(tmp_path: Path) -> None:
         "changed_files": 1,
         "patch": "5" * 64,
         "dropped_events": 0,
+        "limits_touched": (),
     }
     assert finished.box.id == "box-1"
+
+
+async def test_limits_that_were_touched_are_in_outcome_and_record(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.box.counted = Stats(processes=1, zombies=0, calls=0, rss=0, pss=0, oom_kills=2, pids_refused=3)
+    touched = ("memory 4.0 GiB (2 killed)", "processes 512 (3 refused)")
+    assert (await stage.run(succeed)).limits_touched == touched
+    assert stage.payload(RunFinished).limits_touched == touched
+
+
+async def test_what_a_body_counted_itself_is_not_asked_again(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.box.counted = Stats(processes=1, zombies=0, calls=0, rss=0, pss=0, oom_kills=2)
+
+    async def count(sandbox: Sandbox) -> Ending:
+        return Ending(StopReason.FINISHED, count=Count(files_cut=1))
+
+    assert (await stage.run(count)).limits_touched == ("file size 1.0 GiB",)
+
+
+@pytest.mark.parametrize(
+    ("cause", "touched"),
+    [("disk_full", ("disk 4.0 GiB and 200000 files",)), ("oom", ("memory 4.0 GiB",)), ("killed", ())],
+)
+async def test_the_limit_that_ended_a_box_is_named(tmp_path: Path, cause: str, touched: tuple[str, ...]) -> None:
+    stage = Stage(tmp_path, on_kill=fail(BoxLost("gone")))
+    assert (await stage.run(fail(BoxLost("gone", cause=cause)))).limits_touched == touched
 
 
 @pytest.mark.parametrize("error", [BoxLost("gone"), SandboxProtocolError("a lie")])
