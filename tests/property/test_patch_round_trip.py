@@ -77,9 +77,13 @@ originals = st.one_of(st.just(START), programs.map(lambda program: START + progr
 
 
 @needs_mount
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(original=originals, ignore=st.sampled_from(IGNORE), edits=programs)
-def test_patch_and_list_are_the_change(original: list[Operation], ignore: str, edits: list[Operation]) -> None:
+@pytest.mark.parametrize("examples", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_patch_and_list_are_the_change(examples: int) -> None:
+    rule = settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    rule(given(original=originals, ignore=st.sampled_from(IGNORE), edits=programs)(check_round_trip))()
+
+
+def check_round_trip(original: list[Operation], ignore: str, edits: list[Operation]) -> None:
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
         lower = base / "lower"

@@ -66,9 +66,6 @@ def exec_command(
     json
         One JSON object on stdout instead of output and summary.
     """
-    from corral import app  # late: start-up time
-    from corral.cli.summary import show_end
-
     if not command or not command[0]:
         raise ConfigError("no command given", hint="corral exec [options] -- CMD ...")
     if command[0].startswith("-"):
@@ -77,6 +74,9 @@ def exec_command(
             f"{command[0]!r} is no option, and no command",
             hint="corral exec --help has the options; put -- before the command: corral exec [options] -- CMD ...",
         )
+    from corral import app  # late: start-up time, and a mistake above is told at once
+    from corral.cli.summary import show_end
+
     request = app.ExecRequest(
         argv=[os.fsencode(part) for part in command],
         workspace=directory,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
 from collections.abc import Callable, Set
@@ -97,18 +98,19 @@ def list_journals() -> list[Path]:
     return sorted(find_journals().glob("*.jsonl"))
 
 
-@pytest.fixture
-def stride(rounds: Callable[[int], int]) -> int:
-    """Every step, or as many of them as CORRAL_FRACTION asks for."""
-    return max(1, 50 // rounds(50))
+@pytest.fixture(params=[pytest.param(7, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+def stride(request: pytest.FixtureRequest) -> int:
+    """Every seventh step, from any of the first seven; every one in the slow tests."""
+    assert isinstance(request.param, int)
+    return request.param
 
 
-def test_a_kill_at_any_step_is_rolled_back_by_the_next_apply(scene: Scene, stride: int) -> None:
+def test_a_kill_at_any_step_is_rolled_back_by_the_next_apply(scene: Scene, stride: int, chance: random.Random) -> None:
     workspace = scene.box.workspace
     scene.apply()
     after = tree(workspace)
     right = {"nothing to do": (scene.before, after), "rolled back": (scene.before,), "finished": (after,)}
-    outcomes, step = dict[str, int](), 0
+    outcomes, step = dict[str, int](), chance.randrange(stride)
     while True:
         scene.fill()
         if not scene.run_killed_at(step, scene.apply):
@@ -128,8 +130,10 @@ def kill_late(scene: Scene) -> None:
     assert scene.run_killed_at(2, scene.apply, steps={"os.rmdir"})
 
 
-def test_a_kill_at_any_step_of_the_recovery_loses_nothing_either(scene: Scene, stride: int) -> None:
-    workspace, step = scene.box.workspace, 0
+def test_a_kill_at_any_step_of_the_recovery_loses_nothing_either(
+    scene: Scene, stride: int, chance: random.Random
+) -> None:
+    workspace, step = scene.box.workspace, chance.randrange(stride)
     while True:
         kill_late(scene)
         if not scene.run_killed_at(step, lambda: recover_applies(workspace), since=""):
