@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from corral.sandbox.engine import CHANGE_S, Engine, NameTaken
 from corral.sandbox.janitor import Janitor
 from corral.sandbox.watch import BoxWatch
 from corral_protocol import PROTOCOL_VERSION
-from corral_protocol.message import Hello, HelloReply, Method
+from corral_protocol.message import Hello, HelloReply, Method, Pong
 
 HELLO_LIMIT_S = 30.0
 _NAME_TRIES = 3
@@ -57,7 +58,7 @@ class Box:
     async def _create(self, config: Mapping[str, Any]) -> None:
         self.name = choose_name()
         self._janitor.expect(self.name)
-        self._watch = BoxWatch(self._engine, self.name)
+        self._watch = BoxWatch(self._engine, self.name, self._check_survival)
         self._watch.start()
         # Shielded: a request that is on its way makes the container, whether somebody waits or not.
         self._creating = asyncio.ensure_future(self._engine.create_container(config, self.name))
@@ -69,6 +70,16 @@ class Box:
             raise
         self._janitor.confirm(self.name)
         await self._watch.subscribed
+
+    def _check_survival(self) -> None:
+        if self.channel is not None and not self.channel.is_ending:
+            self.channel.spawn(self._ask_survivor(self.channel))
+
+    async def _ask_survivor(self, channel: Channel) -> None:
+        with contextlib.suppress(SandboxError, ToolError):
+            await run_call(channel, Method.PING, None, Pong, limit_s=HELLO_LIMIT_S)
+            if self._watch is not None:
+                self._watch.survived()
 
     async def greet(self, hello: Hello) -> HelloReply:
         """The handshake. Raises ImageError when the image's toolbox is missing, broken or of another version."""

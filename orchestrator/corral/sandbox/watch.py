@@ -9,22 +9,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from corral.errors import BoxLost, SandboxError
 from corral.sandbox.engine import Engine
 
 CAUSE_LIMIT_S = 1.5
+_LATE_OOM_S = 0.3
+"""The engine hears of an end and of its reason by different ways."""
 _SIGKILL_EXIT = 137
 
 
 class BoxWatch:
     """The engine's events of one container. start() before create, stop() at the very end."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: Engine, name: str, on_oom: Callable[[], None] = lambda: None) -> None:
         loop = asyncio.get_running_loop()
         self._engine = engine
         self._name = name
+        self._on_oom = on_oom
+        """Called when the kernel took a process for want of memory: find out whether the toolbox survived()."""
         self._loop = loop
         self._stream: Any = None
         self._is_stopped = False
@@ -34,7 +39,8 @@ class BoxWatch:
         """Done when the container has ended, or the engine tells no more."""
         self.removed: asyncio.Future[None] = loop.create_future()
         self._exit_code: int | None = None
-        self._was_oom = False
+        self._oom: asyncio.Future[None] = loop.create_future()
+        """Done when the kernel's counter of the box's memory has moved and nobody was heard of since."""
         self._signal = ""
         self._is_deaf = False
 
@@ -48,6 +54,11 @@ class BoxWatch:
                 with contextlib.suppress(OSError, ValueError):
                     self._stream.close()
 
+    def survived(self) -> None:
+        """The toolbox has answered since: the kernel took something else."""
+        if self._oom.done():
+            self._oom = self._loop.create_future()
+
     async def find_cause(self, crash_log: str) -> SandboxError:
         """Why the box is gone, as the error to raise. Waits briefly for the engine's word."""
         await asyncio.wait((self.died,), timeout=CAUSE_LIMIT_S)
@@ -58,7 +69,8 @@ class BoxWatch:
         if self._signal:
             return BoxLost(f"the box was killed from outside (signal {self._signal})", cause="killed")
         if self._exit_code == _SIGKILL_EXIT:
-            if self._was_oom:
+            await asyncio.wait((self._oom,), timeout=_LATE_OOM_S)
+            if self._oom.done():
                 return BoxLost("the box ran out of memory", hint="raise its memory limit", cause="oom")
             return BoxLost("the box was killed from outside (signal 9)", cause="killed")
         return BoxLost(f"the box ended by itself with exit code {self._exit_code}", hint=_last_line(crash_log))
@@ -103,7 +115,8 @@ class BoxWatch:
         attributes = event.get("Actor", {}).get("Attributes", {})
         action = event.get("Action")
         if action == "oom":
-            self._was_oom = True
+            _settle(self._oom)
+            self._on_oom()
         elif action == "kill":
             self._signal = str(attributes.get("signal", "?"))
         elif action == "die":
