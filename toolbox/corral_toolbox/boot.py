@@ -25,6 +25,7 @@ _VIOLATION, _CRASH, _USAGE = 65, 70, 64
 def _prepare() -> int:
     """Lock this process down; returns the soft limit of open files that commands get."""
     syscall.set_nondumpable()
+    syscall.set_no_new_privs()
     os.setgroups([])
     os.umask(0o022)
     os.chdir("/")

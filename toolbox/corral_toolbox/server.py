@@ -15,7 +15,7 @@ from corral_toolbox.call import Call
 from corral_toolbox.channel import wire
 from corral_toolbox.channel.request import ExecRequest
 from corral_toolbox.file_pool import FilePool
-from corral_toolbox.kernel import counter, disposition, process
+from corral_toolbox.kernel import counter, disposition, landlock, process
 from corral_toolbox.pool import Pool
 from corral_toolbox.population import Population
 from corral_toolbox.rest import Rest
@@ -176,6 +176,8 @@ class Server:
             environment.make_home(box.uid, box.gid, box.home)
         except OSError as error:
             raise wire.Refusal(wire.IO_ERROR, f"cannot make {error.filename!r}: {error.strerror}") from None
+        # SECURITY: before anything is forked, or that is not held (test_landlock.py). /proc: a process's own settings.
+        is_confined = landlock.confine([box.workspace, box.home, b"/tmp", b"/dev/shm"], [b"/dev", b"/proc"])
         self.box = box
         self.pool = Pool(self.loop, box.spares, self._open_files)
         self.files = FilePool(self)
@@ -191,7 +193,7 @@ class Server:
                 "python": sys.version.split()[0],
                 "has_shell": wire.show_name(box.shell),
                 "workspace_root": environment.list_root(box.workspace, box.uid, box.gid),
-                "capabilities": ["exec", "files", "freeze", "stats"],
+                "capabilities": ["exec", "files", "freeze", "stats", *(["landlock"] if is_confined else [])],
                 "cgroup": self.counters.layout,
             },
         )

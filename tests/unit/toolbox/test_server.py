@@ -18,6 +18,7 @@ from tests.unit.toolbox.client import GID, PYTHON, TOOLBOX, UID, WORKSPACE, BoxE
 
 from corral_protocol.framing import FrameDecoder, encode_chunk, encode_control
 from corral_protocol.message import INITIAL_CREDIT
+from corral_toolbox.kernel.landlock import find_abi
 
 
 def _wait_for_end(box: Client, timeout_s: float = 10.0) -> tuple[int, str]:
@@ -37,7 +38,7 @@ def test_hello_tells_what_the_box_is(silent_box: Client) -> None:
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "has_shell": "/bin/bash",
         "workspace_root": [],
-        "capabilities": ["exec", "files", "freeze", "stats"],
+        "capabilities": ["exec", "files", "freeze", "stats", *(["landlock"] if find_abi() >= 2 else [])],
         "cgroup": reply["cgroup"],
     }
     assert reply["cgroup"] in {"v1", "v2", ""}
