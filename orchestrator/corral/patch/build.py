@@ -1,7 +1,7 @@
 """Makes the patch file: old and new content go as blobs into an empty repository of ours, git compares the two trees.
 
 One or two git processes, whatever the number of files: fast-import takes much in (a little goes in without it, see
-loose.py), diff-tree writes the patch, the statistics and the names in one stream. Nothing of the user's git takes part.
+pack.py), diff-tree writes the patch, the statistics and the names in one stream. Nothing of the user's git takes part.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import IO
 from corral.errors import PatchError
 from corral.patch.collect.selection import Change, ChangeSet, ExportLimits
 from corral.patch.git import Repository
-from corral.patch.loose import is_small, write_trees
+from corral.patch.pack import is_small, write_trees
 from corral.sandbox.scratch import make_scratch
 from corral.schema.patch import Action, FileChange, Patch
 from corral_protocol.name import encode_name
@@ -52,6 +52,7 @@ def build_patch(
             files, digest = list[FileChange](), hashlib.sha256()
             if changes.changes:
                 repository = Repository(place)
+                repository.clear()
                 sides = _take_in(repository, changes.changes)
                 files = _compare(repository, sides, _Capped(output, digest, limits.max_patch_bytes))
             size = output.tell()

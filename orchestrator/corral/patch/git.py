@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -44,12 +44,13 @@ _SETTINGS: Mapping[str, str] = {
 
 
 class Repository:
-    """An empty repository in a directory of ours, made without git: four small files."""
+    """A repository in a directory of ours, made without git: three small files. It is empty unless it is one again."""
 
     def __init__(self, directory: Path) -> None:
         self.git_dir = directory / "git"
         self.work_tree = directory / "tree"
-        for path in (self.git_dir / "objects", self.git_dir / "refs", self.git_dir / "info", self.work_tree):
+        self._packs = self.git_dir / "objects" / "pack"
+        for path in (self._packs, self.git_dir / "refs", self.git_dir / "info", self.work_tree):
             path.mkdir(parents=True, exist_ok=True)
         # Above every .gitattributes a patch may carry: no conversion of line ends, no filter, no whitespace rule.
         (self.git_dir / "info" / "attributes").write_bytes(
@@ -61,6 +62,13 @@ class Repository:
         if program is None:
             raise PatchError("git is not installed on this machine", hint="install the package git (2.30 or newer)")
         self._program = program
+
+    def clear(self) -> None:
+        """Drop what an earlier use left. The directories stay: to remove them costs more than to make a patch."""
+        for place in (self._packs, self.git_dir / "refs" / "corral"):
+            with suppress(FileNotFoundError):
+                for name in os.listdir(place):
+                    os.unlink(place / name)
 
     def environment(self) -> dict[str, str]:
         """What git may know: nothing of the caller's environment but PATH and the directory for temporary files."""

@@ -135,8 +135,7 @@ def lstat(name: bytes, parent: int | None) -> os.stat_result | None:
 
 def list_names(directory: int) -> list[bytes]:
     """The names in a directory, sorted by their bytes."""
-    with os.scandir(directory) as entries:
-        return sorted(os.fsencode(entry.name) for entry in entries)
+    return sorted(map(os.fsencode, os.listdir(directory)))
 
 
 def read_chunks(descriptor: int, size: int) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from corral.patch.build import build_patch
 from corral.patch.collect.selection import Change, ChangeSet
 from corral.patch.git import Repository
-from corral.patch.loose import MAX_BYTES, MAX_CHANGES, is_small, write_trees
+from corral.patch.pack import MAX_BYTES, MAX_CHANGES, is_small, write_trees
 from corral.patch.tree import Kind, Node, bytes_reader
 
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
