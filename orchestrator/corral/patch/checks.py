@@ -212,9 +212,8 @@ def check_collisions(patch: ParsedPatch, workspace: Path) -> tuple[Finding, ...]
     spelled = spelled_paths(patch)
     wanted = {path.rpartition(b"/")[2].lower() for paths in spelled.values() for path in paths}
     for parent in sorted({path.rpartition(b"/")[0] for paths in spelled.values() for path in paths}):
-        for name in _names_in(workspace, parent):
-            if name.isascii() and name.lower() not in wanted:
-                continue  # most names: not worth folding
+        # Most names are not worth folding.
+        for name in [name for name in _names_in(workspace, parent) if name.lower() in wanted or not name.isascii()]:
             path = parent + b"/" + name if parent else name
             if path not in removed and fold_case(path) in spelled:
                 spelled[fold_case(path)].add(path)

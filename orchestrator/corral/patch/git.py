@@ -53,11 +53,12 @@ class Repository:
         for path in (self._packs, self.git_dir / "refs", self.git_dir / "info", self.work_tree):
             path.mkdir(parents=True, exist_ok=True)
         # Above every .gitattributes a patch may carry: no conversion of line ends, no filter, no whitespace rule.
-        (self.git_dir / "info" / "attributes").write_bytes(
-            b"* -text !eol -ident !filter !working-tree-encoding -whitespace !merge !diff\n"
+        _settle(
+            self.git_dir / "info" / "attributes",
+            b"* -text !eol -ident !filter !working-tree-encoding -whitespace !merge !diff\n",
         )
-        (self.git_dir / "HEAD").write_bytes(b"ref: refs/heads/none\n")
-        (self.git_dir / "config").write_bytes(b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n")
+        _settle(self.git_dir / "HEAD", b"ref: refs/heads/none\n")
+        _settle(self.git_dir / "config", b"[core]\n\trepositoryformatversion = 0\n\tbare = false\n")
         program = shutil.which("git")
         if program is None:
             raise PatchError("git is not installed on this machine", hint="install the package git (2.30 or newer)")
@@ -96,8 +97,7 @@ class Repository:
         command = [self._program]
         for key, value in _SETTINGS.items():
             command += ["-c", f"{key}={value}"]
-        errors = self.git_dir / f"stderr-{arguments[0]}"
-        with errors.open("w+b") as stderr:
+        with os.fdopen(os.memfd_create("stderr"), "w+b") as stderr:
             process = subprocess.Popen(
                 [*command, *arguments],
                 stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
@@ -119,6 +119,16 @@ class Repository:
             finally:
                 watchdog.cancel()
                 running.stop()
+
+
+def _settle(path: Path, content: bytes) -> None:
+    """Make a file hold this. One that does is not written again: to empty a file costs a wait for the disk."""
+    try:
+        if path.read_bytes() == content:
+            return
+    except FileNotFoundError:
+        pass
+    path.write_bytes(content)
 
 
 class GitProcess:

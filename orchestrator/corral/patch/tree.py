@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from corral.schema.visible import visible
 CHUNK = 1 << 20
 MAX_LINK = 4096  # PATH_MAX: no symlink target is longer
 
+_NAMES = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()  # as os.fsencode, which is slow for many
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -135,7 +137,7 @@ def lstat(name: bytes, parent: int | None) -> os.stat_result | None:
 
 def list_names(directory: int) -> list[bytes]:
     """The names in a directory, sorted by their bytes."""
-    return sorted(map(os.fsencode, os.listdir(directory)))
+    return sorted([name.encode(*_NAMES) for name in os.listdir(directory)])
 
 
 def read_chunks(descriptor: int, size: int) -> Iterator[bytes]:

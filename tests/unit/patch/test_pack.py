@@ -79,3 +79,28 @@ def test_small_and_large_change_sets_give_the_same_patch(tmp_path: Path) -> None
 
 def test_much_content_is_not_small() -> None:
     assert not is_small((Change(b"a", _node(b"x" * MAX_BYTES), _node(b"y")),))
+
+
+def test_a_kept_repository_serves_one_export_after_the_other(tmp_path: Path) -> None:
+    """Small and large ones: each finds it empty, and leaves what a later three-way apply needs."""
+    few = (Change(b"a", _node(b"old\n"), _node(b"new\n")),)
+    many = tuple(Change(b"f%03d" % n, None, _node(b"new %d\n" % n)) for n in range(MAX_CHANGES + 1))
+    kept, packs = tmp_path / "kept", tmp_path / "kept/git/objects/pack"
+    for changes in (many, few, few, many, many, few):
+        patch = build_patch(ChangeSet(changes, (), 0), tmp_path / "patch", keep=kept)
+        alone = build_patch(ChangeSet(changes, (), 0), tmp_path / "alone")
+        assert (patch, (tmp_path / "patch").read_bytes()) == (alone, (tmp_path / "alone").read_bytes())
+        assert sorted(path.suffix for path in packs.iterdir()) == [".idx", ".pack"]
+        for file in patch.files:
+            assert _git(kept, "--git-dir", "git", "cat-file", "-t", str(file.new_blob)) == "blob"
+
+
+def test_an_object_of_any_size_is_read_back(tmp_path: Path) -> None:
+    """The head of an object holds its size in pieces of four and seven bits."""
+    contents = [b"x" * size for size in (0, 1, 15, 16, 17, 2047, 2048, 2049, 70_000, MAX_BYTES // 2)]
+    repository = Repository(tmp_path)
+    changes = [Change(b"%d" % place, None, _node(content)) for place, content in enumerate(contents)]
+    _, after = write_trees(repository.git_dir, changes)
+    for place, content in enumerate(contents):
+        with repository.start("cat-file", "blob", f"{after}:{place}") as git:
+            assert git.stdout.read() == content
