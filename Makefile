@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 # Only for tests that need no engine.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: setup image check test test-docker test-slow docs bench
+.PHONY: setup image check test test-docker test-slow docs bench bench-security
 
 setup:
 	./setup
@@ -33,3 +33,6 @@ docs:
 
 bench:
 	$(PYTHON) -m benchmarks --write docs/performance.md
+
+bench-security:
+	$(PYTHON) -m benchmarks.security --write docs/security.md

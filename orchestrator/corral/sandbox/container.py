@@ -244,6 +244,7 @@ def _build_tmpfs(limits: Limits) -> dict[str, str]:
     return {
         "/tmp": f"{common},exec,size={limits.tmp_bytes},nr_inodes={_count_inodes(limits.tmp_bytes)},mode=1777",
         "/home": f"{common},exec,size={limits.home_bytes},nr_inodes={_count_inodes(limits.home_bytes)},mode=755",
+        "/dev/shm": f"{common},noexec,size={limits.shm_bytes},nr_inodes={_count_inodes(limits.shm_bytes)},mode=1777",
         "/run": f"{common},noexec,size={_RUN_BYTES},nr_inodes=1024,mode=755",
     }
 

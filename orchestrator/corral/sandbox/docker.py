@@ -162,7 +162,7 @@ class DockerSandbox(BoxOperations):
             seccomp=load_seccomp_profile(self._spec.seccomp),
             image_env=image.env,
             image_volumes=image.volumes,
-            hosts_file=self._write_hosts(prepared),
+            hosts_file=prepared.write_hosts(HOSTS),
         )
         assert self._janitor is not None
         self._box = Box(self._engine, self._janitor)
@@ -176,18 +176,6 @@ class DockerSandbox(BoxOperations):
             env={encode_name(k.encode()): encode_name(v.encode("utf-8", "surrogateescape")) for k, v in env.items()},
         )
         return await self._box.greet(hello)
-
-    def _write_hosts(self, prepared: PreparedWorkspace) -> str:
-        """The box's /etc/hosts, where the engine can see our files; else "": then it makes its own."""
-        path = self._spec.run_dir / "hosts"
-        if prepared.mode is not WorkspaceMode.OVERLAY or not str(path).isascii():
-            return ""
-        try:
-            path.write_text(HOSTS, encoding="ascii")
-            path.chmod(0o644)
-        except OSError:
-            return ""  # a full disk: told by whoever cannot do without
-        return str(path)
 
     async def _send_copy(self, prepared: PreparedWorkspace) -> None:
         limits = self._spec.limits

@@ -59,6 +59,20 @@ class PreparedWorkspace:
         """The directory that holds the box's changes; None for a copy."""
         return self.spec.run_dir / "box" / "upper" if self.overlay else None
 
+    def write_hosts(self, text: str) -> str:
+        """A file for the box's /etc/hosts, where the engine sees our files, else "". It lasts until after_start()."""
+        if self.overlay is None:
+            return ""
+        path = self.overlay.links.hosts
+        try:
+            path.write_text(text, encoding="ascii")
+            # SECURITY: the box sees this path in its mount table, so it lies with the links and not in the run's
+            # directory, whose name has the user's in it (tests/security/test_attacks.py).
+            path.chmod(0o644)
+        except OSError:
+            return ""  # a full disk: told by whoever cannot do without
+        return str(path)
+
     def verify(self, hello: HelloReply) -> str | None:
         """None when the box provably sees this very workspace, else why not. Before any untrusted process runs."""
         if self.overlay is None or self.overlay.before is None:

@@ -42,6 +42,11 @@ class LinkDir:
     def work(self) -> Path:
         return self.path / "w"
 
+    @property
+    def hosts(self) -> Path:
+        """A file of ours in the box, by a name that tells nothing of the user's."""
+        return self.path / "h"
+
     @classmethod
     def create(cls, marks: Mapping[str, str], upper: Path, work: Path) -> LinkDir:
         """A new owner-only directory naming upper and work; the caller adds `lower`, a link or a mount."""
@@ -54,7 +59,7 @@ class LinkDir:
     def remove(self) -> None:
         """Unmount what is mounted here and remove the directory. Fine when it is gone already."""
         _detach(self.lower)
-        for name in (self.lower, self.upper, self.work):
+        for name in (self.lower, self.upper, self.work, self.hosts):
             _remove_entry(name)
         _remove_entry(self.path / _OWNER)
         _remove_entry(self.path)
@@ -77,9 +82,9 @@ def _is_stale(path: Path, changed_at: float) -> bool:
     try:
         marks = json.loads((path / _OWNER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        # Not ours, or being made: ours has nothing but our three names.
+        # Not ours, or being made: ours has nothing but our names.
         names = set(os.listdir(path))
-        return names <= {"l", "u", "w", _OWNER} and time.time() - changed_at > _YOUNG_S
+        return names <= {"l", "u", "w", "h", _OWNER} and time.time() - changed_at > _YOUNG_S
     return isinstance(marks, dict) and not owner_is_alive(marks)
 
 
