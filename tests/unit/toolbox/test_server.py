@@ -244,7 +244,7 @@ def _measure(box: Client) -> int:
     (first,) = Client.children(box.process.pid)
     total = 0
     for pid in (first, *Client.children(first)):
-        with contextlib.suppress(FileNotFoundError):  # ended since
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended since
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
             total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:"))
     return total
