@@ -91,7 +91,7 @@ def test_waiting_transfers_do_not_hold_small_requests(box: Client) -> None:
         box.request("file.fetch", {"path": "big", "stream": box.open_stream()})
         started = time.monotonic()
         assert box.call("file.read", {"path": "f"})["size"] == 6
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 5.0
 
 
 def test_a_killed_worker_is_an_error_and_is_replaced(box: Client) -> None:

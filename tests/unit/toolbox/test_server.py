@@ -161,7 +161,7 @@ def test_ends_at_once_when_the_host_is_gone(box: Client) -> None:
     started = time.monotonic()
     box.close()
     assert box.process.returncode == 0
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 5.0
 
 
 def test_answers_given_before_the_end_still_arrive(box: Client) -> None:
