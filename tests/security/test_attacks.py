@@ -12,8 +12,8 @@ from benchmarks.security.attacks import ATTACKS
 from benchmarks.security.suite import RESIDUAL, find_faults, try_attacks
 
 _SHARE = 0.1
-_NOT_HELD = ("oom-score-toolbox", "oom-toolbox")
-"""SECURITY.md, what remains: a command may lower its own score with the kernel's out-of-memory killer."""
+_NOT_HELD = ("oom-score-toolbox", "oom-toolbox", "toolbox-kill-race")
+"""SECURITY.md, what remains: a command's own score with the out-of-memory killer, and the instant of a call's start."""
 ROOT = Path(__file__).parents[2]
 
 
