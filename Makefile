@@ -23,8 +23,9 @@ test:
 test-docker:
 	$(PYTHON) -m pytest -q -m "docker and not slow and not model"
 
+# All of what .ci/run and ./setup test only do a seeded tenth of.
 test-slow:
-	$(PYTHON) -m pytest -q -m "slow and not model"
+	CORRAL_FRACTION=1 $(PYTHON) -m pytest -m "(slow or repeated) and not model" --durations 20
 
 # Writes what is made from the code, then checks all of it.
 docs:

@@ -88,8 +88,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         print(f"\nWARNING: the real home changed while the suite ran: {touched[:3]}")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps a seeded share of the slow tests; always at least one."""
+    """Marks what has rounds; keeps a seeded share of the slow tests, always at least one."""
+    for item in items:
+        if "rounds" in getattr(item, "fixturenames", ()):
+            item.add_marker("repeated")
     slow = [item for item in items if item.get_closest_marker("slow")]
     if FRACTION >= 1 or not slow:
         return
