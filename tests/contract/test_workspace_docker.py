@@ -12,7 +12,7 @@ from tests.contract.workspace_box import make_spec, open_box, require_engine
 
 from corral.errors import SandboxError, WorkspaceError
 from corral.sandbox.base import MaskedFile
-from corral.sandbox.spec import WorkspaceMode
+from corral.sandbox.spec import Limits, WorkspaceMode
 from corral.sandbox.workspace import find_stale_link_dirs, load_baseline, prepare_workspace
 
 pytestmark = pytest.mark.docker
@@ -276,7 +276,7 @@ def test_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
         (data / "filler").write_bytes(bytes(32 << 10))
         before = set(os.listdir("/tmp"))
         with pytest.raises(SandboxError) as caught:
-            prepare_workspace(make_spec(tmp_path / "w", data / "run"))
+            prepare_workspace(make_spec(tmp_path / "w", data / "run", limits=Limits(min_free_bytes=0)))
         assert "disk is full" in caught.value.message
         assert caught.value.hint == "free some space, or set XDG_DATA_HOME"
         assert {name for name in set(os.listdir("/tmp")) - before if name.startswith("corral-")} == set()

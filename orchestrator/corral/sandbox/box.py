@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from corral.errors import BoxLost, ImageError, SandboxError, SandboxProtocolError, ToolError
@@ -34,8 +34,9 @@ class Box:
         self._creating: asyncio.Task[str] | None = None
         self._closing: asyncio.Task[None] | None = None
 
-    async def open(self, config: Mapping[str, Any]) -> Channel:
-        """Create, attach, start. Raises SandboxError, ImageError."""
+    async def open(self, config: Mapping[str, Any], *, before_start: Awaitable[None] | None = None) -> Channel:
+        """Create, attach, start; the start waits for `before_start`. Raises SandboxError, ImageError, and what that
+        raises."""
         for attempt in range(_NAME_TRIES):
             try:
                 await self._create(config)
@@ -47,6 +48,8 @@ class Box:
         self.channel = await open_channel(sock, self._diagnose)
         # A box that broke a rule, or died, is removed at once, not when somebody comes to dispose of it.
         self.channel.ended.add_done_callback(lambda _: self._start_closing())
+        if before_start is not None:
+            await before_start
         try:
             await self._engine.start_container(self.id)
         except SandboxError as error:

@@ -23,7 +23,15 @@ from corral.sandbox.guard import Stillness, describe_breach
 from corral.sandbox.janitor import Janitor, start_janitor
 from corral.sandbox.labels import RUN, labels
 from corral.sandbox.spec import SANDBOX_IMAGE, Limits, SandboxSpec, WorkspaceMode
-from corral.sandbox.workspace import Bounds, Breach, DiskWatch, PreparedWorkspace, UpperMeter, prepare_workspace
+from corral.sandbox.workspace import (
+    Bounds,
+    Breach,
+    DiskWatch,
+    PreparedWorkspace,
+    UpperMeter,
+    cover_secrets,
+    prepare_workspace,
+)
 from corral.schema.visible import visible
 from corral_protocol import PROTOCOL_VERSION, encode_name
 from corral_protocol.message import (
@@ -55,6 +63,7 @@ class DockerSandbox(BoxOperations):
         self._box: Box | None = None
         self._preparing: asyncio.Future[PreparedWorkspace] | None = None
         self._prepared: PreparedWorkspace | None = None
+        self._covering: asyncio.Future[None] | None = None
         self._after_start: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._wall: asyncio.TimerHandle | None = None
@@ -110,7 +119,8 @@ class DockerSandbox(BoxOperations):
     async def _prepare(self, *, copy_reason: str | None = None) -> tuple[ImageFacts, PreparedWorkspace]:
         """Image and workspace, side by side."""
         self._preparing = run_in_thread(
-            lambda: prepare_workspace(self._spec, force_copy_reason=copy_reason), name="corral-workspace"
+            lambda: prepare_workspace(self._spec, force_copy_reason=copy_reason, is_covered=False),
+            name="corral-workspace",
         )
         image = await self._find_image()
         self._prepared = await asyncio.shield(self._preparing)
@@ -166,7 +176,10 @@ class DockerSandbox(BoxOperations):
         )
         assert self._janitor is not None
         self._box = Box(self._engine, self._janitor)
-        await self._box.open(config)
+        # SECURITY: secret files are masked while the container is made, and it waits for that before it starts
+        # (test_workspace_docker.py::test_secret_files_are_placeholders).
+        self._covering = run_in_thread(lambda: cover_secrets(prepared), name="corral-workspace")
+        await self._box.open(config, before_start=self._covering)
         env = build_command_env(image.env, self._spec.env)
         hello = Hello(
             protocol=PROTOCOL_VERSION,
@@ -281,8 +294,8 @@ class DockerSandbox(BoxOperations):
                 await self._engine.remove_volumes(f"{RUN}={self._spec.run_id}")
             except SandboxError:
                 pass
-        if self._after_start is not None:
-            await asyncio.gather(self._after_start, return_exceptions=True)  # discard() makes good for a failure
+        # discard() makes good for a failure
+        await asyncio.gather(*filter(None, (self._covering, self._after_start)), return_exceptions=True)
         if self._preparing is not None:
             preparing, self._preparing = self._preparing, None
             await asyncio.wait((preparing,))

@@ -4,7 +4,7 @@ from corral.sandbox.workspace.baseline import Baseline, load_baseline, load_entr
 from corral.sandbox.workspace.kernel.link_dir import LinkDir, find_stale_link_dirs
 from corral.sandbox.workspace.owner import remove_stale_locks
 from corral.sandbox.workspace.precheck import check_workspace
-from corral.sandbox.workspace.prepare import prepare_workspace
+from corral.sandbox.workspace.prepare import cover_secrets, prepare_workspace
 from corral.sandbox.workspace.prepared import PreparedWorkspace
 from corral.sandbox.workspace.tree.pack import Packed
 from corral.sandbox.workspace.tree.usage import Meter, UpperMeter
@@ -21,6 +21,7 @@ __all__ = [
     "PreparedWorkspace",
     "UpperMeter",
     "check_workspace",
+    "cover_secrets",
     "find_stale_link_dirs",
     "load_baseline",
     "load_entries",

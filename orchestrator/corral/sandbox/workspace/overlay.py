@@ -56,6 +56,7 @@ class Overlay:
     lower: int
     upper: int
     links: LinkDir
+    planter: Planter
     nonce: bytes = b""
     before: proof.Root | None = None
     has_index: bool = True
@@ -79,10 +80,8 @@ class Overlay:
                 self.upper = -1
 
 
-def build_overlay(
-    lower: int, root: bytes, spec: SandboxSpec, dirs: BoxDirs, owner: BoxOwner, secrets: Sequence[Secret]
-) -> Overlay | Obstacle:
-    """Make everything that a mount of the view needs, or say why this host cannot."""
+def build_overlay(lower: int, root: bytes, spec: SandboxSpec, dirs: BoxDirs, owner: BoxOwner) -> Overlay | Obstacle:
+    """Make everything that a mount of the view needs but fill_upper(), or say why this host cannot."""
     links = LinkDir.create(labels(spec.run_id, "workspace"), dirs.upper, dirs.work)
     with contextlib.ExitStack() as undo:
         undo.callback(links.remove)
@@ -91,16 +90,36 @@ def build_overlay(
             return obstacle
         # The index tells which names share a copied-up file, and only root can read it: without it, writing to one of
         # several hard links parts it from the others, and an export sees every change.
-        overlay = Overlay(lower, os.open(dirs.upper, _DIRECTORY), links, has_index=os.geteuid() == 0)
+        upper = os.open(dirs.upper, _DIRECTORY)
+        planter = Planter(lower, upper, owner.users, owner.groups)
+        overlay = Overlay(lower, upper, links, planter, has_index=os.geteuid() == 0)
         undo.callback(overlay.close)
-        _fill_upper(overlay, dirs, owner, secrets)
         if os.geteuid() == 0:
             obstacle = _try_options(overlay)
             if obstacle is not None:
                 return obstacle
-        overlay.before = proof.list_merged(lower, overlay.upper)
         undo.pop_all()
         return overlay
+
+
+def fill_upper(overlay: Overlay, dirs: BoxDirs, secrets: Sequence[Secret]) -> None:
+    """Masks, the proof, and last the looks of the workspace's own directory: its mode may forbid writing.
+
+    Before the view is mounted: the kernel does not say what an overlay does whose upper directory changes.
+    """
+    is_fresh = not dirs.ready.exists()
+    status = os.fstat(overlay.lower if is_fresh else overlay.upper)
+    os.fchmod(overlay.upper, 0o700)
+    try:
+        for secret in secrets:
+            overlay.planter.plant(secret)
+        overlay.nonce = proof.plant_nonce(overlay.upper)
+        if is_fresh:
+            overlay.planter.copy_owner(overlay.upper, status)
+    finally:
+        os.fchmod(overlay.upper, stat.S_IMODE(status.st_mode))
+    dirs.ready.touch()
+    overlay.before = proof.list_merged(overlay.lower, overlay.upper)
 
 
 def describe_mount(overlay: Overlay, spec: SandboxSpec) -> dict[str, object]:
@@ -137,23 +156,6 @@ def _link_lower(lower: int, root: bytes, links: LinkDir, owner: BoxOwner) -> Obs
     return None
 
 
-def _fill_upper(overlay: Overlay, dirs: BoxDirs, owner: BoxOwner, secrets: Sequence[Secret]) -> None:
-    """Masks, the proof, and last the looks of the workspace's own directory: its mode may forbid writing."""
-    planter = Planter(overlay.lower, overlay.upper, owner.users, owner.groups)
-    is_fresh = not dirs.ready.exists()
-    status = os.fstat(overlay.lower if is_fresh else overlay.upper)
-    os.fchmod(overlay.upper, 0o700)
-    try:
-        for secret in secrets:
-            planter.plant(secret)
-        overlay.nonce = proof.plant_nonce(overlay.upper)
-        if is_fresh:
-            planter.copy_owner(overlay.upper, status)
-    finally:
-        os.fchmod(overlay.upper, stat.S_IMODE(status.st_mode))
-    dirs.ready.touch()
-
-
 def _try_options(overlay: Overlay) -> Obstacle | None:
     """Root asks the kernel itself: with index, without, or not at all."""
     failure = ""
@@ -166,6 +168,8 @@ def _try_options(overlay: Overlay) -> Obstacle | None:
                 raise SandboxError(
                     "another box is still mounted over this run's changes", hint="wait until it has ended"
                 ) from None
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # a copy would not fit either
             failure = error.strerror or "unknown"
         else:
             overlay.has_index = index

@@ -16,7 +16,7 @@ from corral.sandbox.workspace.baseline import FILE, Baseline, write_baseline
 from corral.sandbox.workspace.copy import check_size, describe_copy_mount
 from corral.sandbox.workspace.kernel.mount_table import MountTable
 from corral.sandbox.workspace.mask.search import MAX_MASKS, Secret, SecretSearch
-from corral.sandbox.workspace.overlay import BoxDirs, Overlay, build_overlay, describe_mount
+from corral.sandbox.workspace.overlay import BoxDirs, Overlay, build_overlay, describe_mount, fill_upper
 from corral.sandbox.workspace.owner import BoxOwner, choose_owner
 from corral.sandbox.workspace.precheck import Obstacle, check_workspace, find_obstacle, find_table_warning
 from corral.sandbox.workspace.prepared import PreparedWorkspace
@@ -26,18 +26,61 @@ from corral.schema.size import show_size
 _PATH = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def prepare_workspace(spec: SandboxSpec, *, force_copy_reason: str | None = None) -> PreparedWorkspace:
+def prepare_workspace(
+    spec: SandboxSpec, *, force_copy_reason: str | None = None, is_covered: bool = True
+) -> PreparedWorkspace:
     """Make the workspace ready for one box. Blocks for milliseconds; call it in a thread.
 
+    Not `is_covered`: secret files are not masked yet, and cover_secrets() must have been done before the box starts.
     With `force_copy_reason` a copy is made although the spec would allow the overlay: the engine proved blind.
     Discard the first attempt before. Raises WorkspaceError and ConfigError (the user acts), SandboxError.
     """
     root = check_workspace(spec.workspace, spec.run_dir, force=spec.force)
     with contextlib.ExitStack() as undo:
         try:
-            return _Preparation(spec, root, undo).run(force_copy_reason)
+            prepared = _Preparation(spec, root, undo).run(force_copy_reason)
         except OSError as error:
             raise _explain(error, spec.run_dir) from error
+    if is_covered:
+        try:
+            cover_secrets(prepared)
+        except BaseException:
+            prepared.discard()
+            raise
+    return prepared
+
+
+def cover_secrets(prepared: PreparedWorkspace) -> None:
+    """Look for secret files and mask them. Blocks for as long as a look at every name takes, half a second at most.
+
+    An engine can make the container meanwhile: what is mounted is read when it starts. Nothing is done for a workspace
+    that was discarded already. Raises SandboxError, ConfigError.
+    """
+    with prepared.lock:
+        if prepared.root < 0:
+            return
+        try:
+            secrets = _find_secrets(prepared)
+            prepared.masked = tuple(MaskedFile(os.fsencode(secret.path), secret.reason) for secret in secrets)
+            if prepared.overlay is None:
+                prepared.masks = {os.fsencode(secret.path): secret.content for secret in secrets}
+            else:
+                fill_upper(prepared.overlay, BoxDirs(prepared.spec.run_dir / "box"), secrets)
+        except OSError as error:
+            raise _explain(error, prepared.spec.run_dir) from error
+
+
+def _find_secrets(prepared: PreparedWorkspace) -> list[Secret]:
+    if prepared.spec.mask == ():
+        return []
+    search = SecretSearch(prepared.root, prepared.spec.mask)
+    secrets = search.run()
+    if not search.is_complete:
+        prepared.notes.append(
+            f"the workspace is too large to look everywhere for secret files: {search.seen} entries were looked at "
+            f"({MAX_MASKS} masks at most), the rest is shown as it is; name secret files as mask patterns"
+        )
+    return secrets
 
 
 class _Preparation:
@@ -61,11 +104,10 @@ class _Preparation:
         if warning:
             self.notes.append(warning)
         owner = self._choose_owner()
-        secrets = self._find_secrets()
-        overlay, reason = self._choose_view(owner, secrets, force_copy_reason)
+        overlay, reason = self._choose_view(owner, force_copy_reason)
         if overlay is None:
-            return self._finish_copy(owner, secrets, reason)
-        return self._finish_overlay(owner, secrets, overlay)
+            return self._finish_copy(owner, reason)
+        return self._finish_overlay(owner, overlay)
 
     def _check_room(self) -> None:
         status = os.statvfs(self.dirs.box)
@@ -99,21 +141,7 @@ class _Preparation:
             memory.write_text(str(owner.uid), encoding="ascii")
         return owner
 
-    def _find_secrets(self) -> list[Secret]:
-        if self.spec.mask == ():
-            return []
-        search = SecretSearch(self.descriptor, self.spec.mask)
-        secrets = search.run()
-        if not search.is_complete:
-            self.notes.append(
-                f"the workspace is too large to look everywhere for secret files: {search.seen} entries were looked at "
-                f"({MAX_MASKS} masks at most), the rest is shown as it is; name secret files as mask patterns"
-            )
-        return secrets
-
-    def _choose_view(
-        self, owner: BoxOwner, secrets: list[Secret], force_copy_reason: str | None
-    ) -> tuple[Overlay | None, str]:
+    def _choose_view(self, owner: BoxOwner, force_copy_reason: str | None) -> tuple[Overlay | None, str]:
         """The overlay, or None and the reason for a copy."""
         mode = self.spec.mode
         if mode is WorkspaceMode.COPY:
@@ -122,7 +150,7 @@ class _Preparation:
             obstacle = Obstacle(force_copy_reason, "use copy mode, or an engine on this machine")
         else:
             found = find_obstacle(self.root, self.dirs.upper, self.dirs.work, self.table)
-            view = found or build_overlay(self.descriptor, self.root, self.spec, self.dirs, owner, secrets)
+            view = found or build_overlay(self.descriptor, self.root, self.spec, self.dirs, owner)
             if isinstance(view, Overlay):
                 self.undo.callback(view.close)
                 return view, ""
@@ -131,7 +159,7 @@ class _Preparation:
             raise WorkspaceError(f"overlay mode is not possible: {obstacle.reason}", hint=obstacle.hint)
         return None, obstacle.reason
 
-    def _finish_overlay(self, owner: BoxOwner, secrets: list[Secret], overlay: Overlay) -> PreparedWorkspace:
+    def _finish_overlay(self, owner: BoxOwner, overlay: Overlay) -> PreparedWorkspace:
         base = self._make_base(WorkspaceMode.OVERLAY)
         write_baseline(self.spec.run_dir / FILE, base).close()
         return PreparedWorkspace(
@@ -140,17 +168,15 @@ class _Preparation:
             uid=owner.uid,
             gid=owner.gid,
             mount=describe_mount(overlay, self.spec),
-            masked=_name_masks(secrets),
             base=base,
             spec=self.spec,
             root=self.descriptor,
-            masks={},
             overlay=overlay,
             cleanup=self.undo.pop_all(),
             notes=self.notes,
         )
 
-    def _finish_copy(self, owner: BoxOwner, secrets: list[Secret], reason: str) -> PreparedWorkspace:
+    def _finish_copy(self, owner: BoxOwner, reason: str) -> PreparedWorkspace:
         measured = measure(self.descriptor)
         check_size(measured, self.spec)
         mount, warning = describe_copy_mount(self.spec, measured, os.fstat(self.descriptor), owner.uid, owner.gid)
@@ -162,11 +188,9 @@ class _Preparation:
             uid=owner.uid,
             gid=owner.gid,
             mount=mount,
-            masked=_name_masks(secrets),
             base=self._make_base(WorkspaceMode.COPY),
             spec=self.spec,
             root=self.descriptor,
-            masks={os.fsencode(secret.path): secret.content for secret in secrets},
             overlay=None,
             cleanup=self.undo.pop_all(),
             notes=self.notes,
@@ -175,10 +199,6 @@ class _Preparation:
     def _make_base(self, mode: WorkspaceMode) -> Baseline:
         # The precise clock: the file system's own one may lag behind it by a tick, never run ahead.
         return Baseline(mode, self.root, time.time_ns())
-
-
-def _name_masks(secrets: list[Secret]) -> tuple[MaskedFile, ...]:
-    return tuple(MaskedFile(os.fsencode(secret.path), secret.reason) for secret in secrets)
 
 
 def _explain(error: OSError, run_dir: Path) -> ConfigError | SandboxError:

@@ -32,15 +32,16 @@ class PreparedWorkspace:
     gid: int
     mount: dict[str, object]
     """The entry for HostConfig.Mounts."""
-    masked: tuple[MaskedFile, ...]
-    """Every path is covered with all that is below it; an export leaves these out."""
     base: Baseline
     spec: SandboxSpec
     root: int
     """An open descriptor of the workspace."""
-    masks: dict[bytes, bytes | None]
     overlay: Overlay | None
     cleanup: contextlib.ExitStack
+    masked: tuple[MaskedFile, ...] = ()
+    """Every path is covered with all that is below it; an export leaves these out. Empty before cover_secrets()."""
+    masks: dict[bytes, bytes | None] = field(default_factory=dict)
+    """For a copy: what the box sees at those paths; None for an empty directory."""
     notes: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -75,8 +76,10 @@ class PreparedWorkspace:
 
     def verify(self, hello: HelloReply) -> str | None:
         """None when the box provably sees this very workspace, else why not. Before any untrusted process runs."""
-        if self.overlay is None or self.overlay.before is None:
+        if self.overlay is None:
             return None
+        if self.overlay.before is None:
+            raise RuntimeError("cover_secrets() comes before the start of a box")
         now = proof.list_merged(self.root, self.overlay.upper)
         return proof.find_mismatch(hello, self.overlay.nonce, self.overlay.before, now)
 
