@@ -218,7 +218,7 @@ def test_a_disk_that_is_full_at_the_start(
         ran = run_in(workspace, "sh", "-c", "echo four >> file", options=("--image", sandbox_image), env=env)
         outcomes = list_outcomes(env=env)
     assert ran.code == 125
-    assert "disk is full" in ran.err[0] or "No space left on device" in ran.err[0]
+    assert any(words in ran.err[0] for words in ("disk is full", "disk is nearly full", "No space left on device"))
     assert ran.err[1].startswith("  hint: ")
     assert len(outcomes) <= 1 and not {"running", "killed"} & set(outcomes)
     assert "  nothing changed" not in ran.err
@@ -227,9 +227,12 @@ def test_a_disk_that_is_full_at_the_start(
 
 @needs_mount
 @pytest.mark.docker
-def test_a_disk_that_the_command_fills(workspace: Path, tmp_path: Path, sandbox_image: str) -> None:
-    with small_disk(tmp_path / "disk", "1m") as env:
-        command = "head -c 2000000 /dev/zero > big; echo four >> file; echo end"
+def test_a_disk_that_the_command_fills(workspace: Path, tmp_path: Path, home: Path, sandbox_image: str) -> None:
+    settings = home / "xdg_config_home" / "corral" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('[limits]\nmin_free = "1MiB"\n')
+    with small_disk(tmp_path / "disk", "3m") as env:
+        command = "head -c 1500000 /dev/urandom > big; echo four >> file; echo end"
         ran = run_in(workspace, "sh", "-c", command, options=("--image", sandbox_image), env=env)
         (run_dir,) = (tmp_path / "disk" / "corral" / "runs").iterdir()
         outcomes = list_outcomes(env=env)

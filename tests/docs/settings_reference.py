@@ -99,7 +99,7 @@ def _describe_default(field: FieldInfo) -> str:
         return ""
     _, extra = _unwrap(field.annotation)
     if any(getattr(item, "func", None) is parse_size for item in [*field.metadata, *extra]):
-        return f"`{field.default >> 30} GiB`"
+        return f"`{field.default >> 30} GiB`" if field.default % (1 << 30) == 0 else f"`{field.default >> 20} MiB`"
     return "`[]`" if field.default == () else f"`{field.default}`"
 
 
