@@ -27,9 +27,11 @@ from corral.sandbox.workspace import (
     Bounds,
     Breach,
     DiskWatch,
+    FoundSecrets,
     PreparedWorkspace,
     UpperMeter,
     cover_secrets,
+    find_secrets,
     prepare_workspace,
 )
 from corral.schema.visible import visible
@@ -63,6 +65,7 @@ class DockerSandbox(BoxOperations):
         self._box: Box | None = None
         self._preparing: asyncio.Future[PreparedWorkspace] | None = None
         self._prepared: PreparedWorkspace | None = None
+        self._searching: asyncio.Future[FoundSecrets] | None = None
         self._covering: asyncio.Future[None] | None = None
         self._after_start: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -117,7 +120,8 @@ class DockerSandbox(BoxOperations):
     # Steps of the start
 
     async def _prepare(self, *, copy_reason: str | None = None) -> tuple[ImageFacts, PreparedWorkspace]:
-        """Image and workspace, side by side."""
+        """Image, workspace and its secret files, side by side."""
+        self._searching = run_in_thread(lambda: find_secrets(self._spec), name="corral-secrets")
         self._preparing = run_in_thread(
             lambda: prepare_workspace(self._spec, force_copy_reason=copy_reason, is_covered=False),
             name="corral-workspace",
@@ -178,7 +182,7 @@ class DockerSandbox(BoxOperations):
         self._box = Box(self._engine, self._janitor)
         # SECURITY: secret files are masked while the container is made, and it waits for that before it starts
         # (test_workspace_docker.py::test_secret_files_are_placeholders).
-        self._covering = run_in_thread(lambda: cover_secrets(prepared), name="corral-workspace")
+        self._covering = asyncio.ensure_future(self._cover(prepared))
         await self._box.open(config, before_start=self._covering)
         env = build_command_env(image.env, self._spec.env)
         hello = Hello(
@@ -189,6 +193,11 @@ class DockerSandbox(BoxOperations):
             env={encode_name(k.encode()): encode_name(v.encode("utf-8", "surrogateescape")) for k, v in env.items()},
         )
         return await self._box.greet(hello)
+
+    async def _cover(self, prepared: PreparedWorkspace) -> None:
+        assert self._searching is not None
+        found = await asyncio.shield(self._searching)
+        await run_in_thread(lambda: cover_secrets(prepared, found), name="corral-workspace")
 
     async def _send_copy(self, prepared: PreparedWorkspace) -> None:
         limits = self._spec.limits
@@ -295,7 +304,9 @@ class DockerSandbox(BoxOperations):
             except SandboxError:
                 pass
         # discard() makes good for a failure
-        await asyncio.gather(*filter(None, (self._covering, self._after_start)), return_exceptions=True)
+        for pending in (self._searching, self._covering, self._after_start):
+            if pending is not None:
+                await asyncio.gather(pending, return_exceptions=True)
         if self._preparing is not None:
             preparing, self._preparing = self._preparing, None
             await asyncio.wait((preparing,))

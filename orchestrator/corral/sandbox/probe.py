@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import docker
 from docker.errors import DockerException
 
+from corral.errors import EngineUnavailable
 from corral.sandbox.image import open_client
-from corral.sandbox.labels import MARK, owner_is_alive
+from corral.sandbox.labels import MARK, RUN, owner_is_alive
+
+T = TypeVar("T")
 
 
 class EngineProblem(StrEnum):
@@ -90,6 +93,30 @@ def _collect(engine: docker.DockerClient) -> EngineFacts:
         leftover_containers=_count_orphans(containers),
         leftover_volumes=_count_orphans(volumes),
     )
+
+
+def inspect_container(container_id: str) -> dict[str, Any]:
+    """What the engine says about one container, as it says it. Raises EngineUnavailable."""
+    return _ask_engine(lambda engine: dict(engine.api.inspect_container(container_id)))
+
+
+def find_leftovers(run_id: str) -> list[str]:
+    """Containers and volumes of a run that are still there. Raises EngineUnavailable."""
+    label = {"label": f"{RUN}={run_id}"}
+
+    def look(engine: docker.DockerClient) -> list[str]:
+        containers = [f"container {found['Id'][:12]}" for found in engine.api.containers(all=True, filters=label)]
+        return containers + [f"volume {found['Name']}" for found in engine.api.volumes(filters=label)["Volumes"] or []]
+
+    return _ask_engine(look)
+
+
+def _ask_engine(question: Callable[[docker.DockerClient], T]) -> T:
+    try:
+        with contextlib.closing(open_client(None, timeout_s=10)) as engine:
+            return question(engine)
+    except (DockerException, OSError) as error:
+        raise EngineUnavailable(f"the engine does not answer: {error}") from error
 
 
 def _security_name(option: str) -> str:

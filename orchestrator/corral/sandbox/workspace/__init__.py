@@ -4,7 +4,7 @@ from corral.sandbox.workspace.baseline import Baseline, load_baseline, load_entr
 from corral.sandbox.workspace.kernel.link_dir import LinkDir, find_stale_link_dirs
 from corral.sandbox.workspace.owner import remove_stale_locks
 from corral.sandbox.workspace.precheck import check_workspace
-from corral.sandbox.workspace.prepare import cover_secrets, prepare_workspace
+from corral.sandbox.workspace.prepare import FoundSecrets, cover_secrets, find_secrets, prepare_workspace
 from corral.sandbox.workspace.prepared import PreparedWorkspace
 from corral.sandbox.workspace.tree.pack import Packed
 from corral.sandbox.workspace.tree.usage import Meter, UpperMeter
@@ -15,6 +15,7 @@ __all__ = [
     "Bounds",
     "Breach",
     "DiskWatch",
+    "FoundSecrets",
     "LinkDir",
     "Meter",
     "Packed",
@@ -22,6 +23,7 @@ __all__ = [
     "UpperMeter",
     "check_workspace",
     "cover_secrets",
+    "find_secrets",
     "find_stale_link_dirs",
     "load_baseline",
     "load_entries",

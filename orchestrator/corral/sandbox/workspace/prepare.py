@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from corral.errors import ConfigError, SandboxError, WorkspaceError
@@ -43,44 +44,64 @@ def prepare_workspace(
             raise _explain(error, spec.run_dir) from error
     if is_covered:
         try:
-            cover_secrets(prepared)
+            cover_secrets(prepared, find_secrets(spec))
         except BaseException:
             prepared.discard()
             raise
     return prepared
 
 
-def cover_secrets(prepared: PreparedWorkspace) -> None:
-    """Look for secret files and mask them. Blocks for as long as a look at every name takes, half a second at most.
+@dataclass(frozen=True)
+class FoundSecrets:
+    """What is to be masked, and what a person should be told of the search."""
 
-    An engine can make the container meanwhile: what is mounted is read when it starts. Nothing is done for a workspace
-    that was discarded already. Raises SandboxError, ConfigError.
+    secrets: tuple[Secret, ...] = ()
+    note: str = ""
+
+
+def find_secrets(spec: SandboxSpec) -> FoundSecrets:
+    """Look for secret files. Blocks for as long as a look at every name takes, half a second at most; nothing of it
+    needs the workspace to be prepared. Raises WorkspaceError where there is no such directory.
+    """
+    if spec.mask == ():
+        return FoundSecrets()
+    try:
+        descriptor = os.open(os.path.realpath(spec.workspace), _PATH)
+    except OSError as error:
+        raise WorkspaceError(f"the workspace cannot be opened: {error.strerror}") from None
+    try:
+        search = SecretSearch(descriptor, spec.mask)
+        secrets = tuple(search.run())
+    finally:
+        os.close(descriptor)
+    if search.is_complete:
+        return FoundSecrets(secrets)
+    return FoundSecrets(
+        secrets,
+        f"the workspace is too large to look everywhere for secret files: {search.seen} entries were looked at "
+        f"({MAX_MASKS} masks at most), the rest is shown as it is; name secret files as mask patterns",
+    )
+
+
+def cover_secrets(prepared: PreparedWorkspace, found: FoundSecrets) -> None:
+    """Mask what was found. Blocks for milliseconds; nothing is done for a workspace that was discarded already.
+
+    An engine can make the container meanwhile: what is mounted is read when it starts. Raises SandboxError and
+    ConfigError.
     """
     with prepared.lock:
         if prepared.root < 0:
             return
+        prepared.masked = tuple(MaskedFile(os.fsencode(one.path), one.reason) for one in found.secrets)
+        if found.note:
+            prepared.notes.append(found.note)
+        if prepared.overlay is None:
+            prepared.masks = {os.fsencode(one.path): one.content for one in found.secrets}
+            return
         try:
-            secrets = _find_secrets(prepared)
-            prepared.masked = tuple(MaskedFile(os.fsencode(secret.path), secret.reason) for secret in secrets)
-            if prepared.overlay is None:
-                prepared.masks = {os.fsencode(secret.path): secret.content for secret in secrets}
-            else:
-                fill_upper(prepared.overlay, BoxDirs(prepared.spec.run_dir / "box"), secrets)
+            fill_upper(prepared.overlay, BoxDirs(prepared.spec.run_dir / "box"), found.secrets)
         except OSError as error:
             raise _explain(error, prepared.spec.run_dir) from error
-
-
-def _find_secrets(prepared: PreparedWorkspace) -> list[Secret]:
-    if prepared.spec.mask == ():
-        return []
-    search = SecretSearch(prepared.root, prepared.spec.mask)
-    secrets = search.run()
-    if not search.is_complete:
-        prepared.notes.append(
-            f"the workspace is too large to look everywhere for secret files: {search.seen} entries were looked at "
-            f"({MAX_MASKS} masks at most), the rest is shown as it is; name secret files as mask patterns"
-        )
-    return secrets
 
 
 class _Preparation:

@@ -80,6 +80,7 @@ BUILT_IN = (
 
 _SECRET_CONTENT = re.compile(rb"PRIVATE KEY|\"private_key\"\s*:|\"client_secret\"\s*:|\"refresh_token\"\s*:")
 _WILD = re.compile(r"[*?\[\\]")
+_LETTERS = 2
 _TAIL = re.compile(r".*[*?\]\\]", re.DOTALL)
 
 
@@ -94,6 +95,8 @@ class MaskPatterns:
     suffixes: tuple[str, ...] = ()
     others: re.Pattern[str] | None = None
     tails: tuple[str, ...] = ()  # what the names that `others` takes end with
+    heads_2: frozenset[str] = field(default_factory=frozenset)  # the first letters of all prefixes
+    tails_2: frozenset[str] = field(default_factory=frozenset)  # the last letters of all suffixes and tails
 
     @classmethod
     def compile(cls, lines: tuple[str, ...]) -> MaskPatterns:
@@ -120,16 +123,22 @@ class MaskPatterns:
                 others.add(_loosen(last))
                 tails.add(_TAIL.sub("", last))
         joined = re.compile("|".join(sorted(others)), re.DOTALL) if others else None
-        return cls(lines, spec, frozenset(exact), tuple(prefixes), tuple(suffixes), joined, tuple(tails))
+        letters = frozenset(p[:_LETTERS] for p in prefixes), frozenset(s[-_LETTERS:] for s in suffixes | tails)
+        return cls(lines, spec, frozenset(exact), tuple(prefixes), tuple(suffixes), joined, tuple(tails), *letters)
 
     def pick(self, names: list[str]) -> list[str]:
         """Of the names in one directory those that a matching path can end with. This runs for every file there is."""
-        exact, prefixes, suffixes = self.exact, self.prefixes, self.suffixes
-        picked = [n for n in names if n in exact or n.endswith(suffixes) or n.startswith(prefixes)]
-        if self.others is not None:
-            tails, fits = self.tails, self.others.fullmatch
-            picked += [n for n in names if n.endswith(tails) and fits(n)]
-        return picked
+        heads, tails, n = self.heads_2, self.tails_2, _LETTERS
+        if all(len(letters) == n for letters in heads | tails):
+            near = [name for name in names if name[-n:] in tails or name[:n] in heads]
+        else:  # a pattern like `*~` has fewer letters
+            near = names
+        return [*self.exact.intersection(names), *filter(self._fits, near)]
+
+    def _fits(self, name: str) -> bool:
+        if name.endswith(self.suffixes) or name.startswith(self.prefixes):
+            return True
+        return self.others is not None and name.endswith(self.tails) and self.others.fullmatch(name) is not None
 
     def find(self, path: str, *, is_directory: bool = False) -> str | None:
         """The pattern that makes `path` a secret, or None."""

@@ -97,12 +97,13 @@ class SecretSearch:
             return [], []
         try:
             with os.scandir(descriptor) as entries:
-                listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                # No tuples: a hundred thousand of them would have the garbage collector walk the whole program.
+                listed = list(entries)
         except OSError:
             return [], []
         finally:
             os.close(descriptor)
-        return [name for name, _ in listed], [name for name, is_directory in listed if is_directory]
+        return [one.name for one in listed], [one.name for one in listed if one.is_dir(follow_symlinks=False)]
 
     def _look(self, path: str, firm: MaskPatterns, sniffed: MaskPatterns) -> None:
         """Cover `path` if it is a secret. A link is left alone: its target inside the workspace is covered."""
