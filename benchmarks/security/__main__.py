@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="ATTACK", help="attacks or families; all if none is named")
     parser.add_argument("--write", type=Path, help="write the report to this file, too")
-    parser.add_argument("--runtime", default="runc", help="the engine's runtime for our box")
+    parser.add_argument("--gvisor", action="store_true", help="our box under the engine's runtime runsc, too")
     arguments = parser.parse_args()
     wanted = set(arguments.names)
     ids = [a.id for a in ATTACKS.values() if not wanted or wanted & {a.id, a.family}]
@@ -29,12 +29,13 @@ def main() -> int:
     # Beside corral's own data in kind: a disk on which an overlay can be mounted.
     folder = Path(tempfile.mkdtemp(prefix="corral-attacks-", dir="/var/tmp"))
     try:
-        rows = try_attacks(folder, build_image().tag, ids, runtime=arguments.runtime)
+        rows = try_attacks(folder, build_image().tag, ids, gvisor=arguments.gvisor)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     for row in rows:
-        opened = row.open.verdict if row.open else ""
-        print(f"{row.attack.id:<32} {row.ours.verdict:<8} {row.plain.verdict:<8} {opened:<8} {row.ours.reason[:60]}")
+        others = [outcome.verdict if outcome else "" for outcome in (row.plain, row.open, row.gvisor)]
+        ends = " ".join(f"{verdict:<8}" for verdict in (row.ours.verdict, *others))
+        print(f"{row.attack.id:<32} {ends} {row.ours.reason[:60]}")
     if arguments.write:
         arguments.write.write_text(render_report(machine, rows), encoding="utf-8")
     faults = find_faults(rows)

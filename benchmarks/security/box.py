@@ -90,6 +90,7 @@ class Trial:
             while remaining:
                 box_id, mount = await self._attack_box(remaining, ends)
                 remaining = [a for a in remaining if a.id not in self.outcomes and a.needs not in ("host", "end")]
+            await self._attack_next([attack for attack in attacks if attack.needs == "next"], ends)
             self.outcomes |= judge_ends(plants, self.outcomes, before, fingerprints(self._workspace))
         self.outcomes |= await asyncio.to_thread(self._look_after, attacks, box_id, mount)
         return {attack.id: self.outcomes.get(attack.id, Outcome("unknown", "it said nothing")) for attack in attacks}
@@ -106,13 +107,22 @@ class Trial:
                 self._spec = self._spec_of_next()
             return box.info.box_id, mount
 
+    async def _attack_next(self, attacks: Sequence[Attack], ends: dict[str, str]) -> None:
+        """What was planted looks for itself in a second box over the same workspace."""
+        planted = [attack for attack in attacks if self.outcomes[attack.id].verdict == "planted"]
+        if planted:
+            self._spec = self._spec_of_next()
+            async with DockerSandbox(self._spec) as box:
+                self._env |= {**ends, "ATTACK_PHASE": "look"}
+                await self._run(box, planted)
+
     def _spec_of_next(self) -> SandboxSpec:
         run_dir = self._spec.run_dir.with_name(f"run-{secrets.token_hex(4)}")
         run_dir.mkdir(mode=0o700)
         return replace(self._spec, run_dir=run_dir, run_id=run_dir.name)
 
     async def _attack_inside(self, box: DockerSandbox, attacks: Sequence[Attack]) -> None:
-        together = [a for a in attacks if a.needs in ("", "end") and a.family not in _ONE_BY_ONE]
+        together = [a for a in attacks if a.needs in ("", "end", "next") and a.family not in _ONE_BY_ONE]
         if together:
             await self._run(box, together)
         for attack in attacks:

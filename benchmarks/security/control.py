@@ -162,11 +162,21 @@ class Control:
             self.outcomes |= parse_lines(text)
             for name in ids:
                 self.outcomes.setdefault(name, Outcome("unknown", f"the suite ended with {code}"))
+        self._attack_next(container, [attack.id for attack in attacks if attack.needs == "next"])
         if any(attack.id == "output" for attack in attacks):
             code = "from attacks import ATTACKS; ATTACKS['output'].run()"
             _, text = container.exec_run(["python3", "-c", code], environment=self._env, workdir="/workspace")
             arrived = f"{len(text) // MIB} MiB arrived"
             self.outcomes["output"] = Outcome("breach" if len(text) > 65 * MIB else "held", arrived)
+
+    def _attack_next(self, container: Any, ids: Sequence[str]) -> None:
+        """The next task in the container that is kept."""
+        for phase in ("plant", "look") if ids else ():
+            command = ["python3", "-m", "attacks", *ids]
+            _, text = container.exec_run(
+                command, environment={**self._env, "ATTACK_PHASE": phase}, workdir="/workspace"
+            )
+            self.outcomes |= parse_lines(text)
 
     def _cut(self, container: Any, attacks: Sequence[Attack]) -> dict[str, Outcome]:
         """The client goes away; what it has started is nobody's."""

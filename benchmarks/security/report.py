@@ -29,8 +29,13 @@ _METHOD = """\
   no check**: each must succeed in plain or in open. Where even the open one is told that the kernel has no such call,
   the attack is not counted.
 
+- **gVisor**, where the engine has it: our box under `runsc`. There a call that gets through reaches gVisor's own kernel
+  and not the host's, and the engine's filter is not applied; what it allows its guests shows as a success.
+
 A call of the kernel counts as reached when it answers anything but a refusal; arguments are such that no harm is done.
-What the host judges (files of the original, processes, containers, mounts) is judged from outside, after the end.
+What would live into the next box looks for itself there: ours is a second box over the same workspace; the controls
+are containers that are kept for the next task. What the host judges (files of the original, processes, containers,
+mounts) is judged from outside, after the end.
 `python -m benchmarks.security NAME...` runs single attacks; `tests/security/test_attacks.py` runs a seeded tenth.
 """
 
@@ -44,7 +49,12 @@ def render_report(machine: Machine, rows: Sequence[Row]) -> str:
 
 
 def _render_summary(rows: Sequence[Row]) -> str:
-    lines = ["| family | attacks | succeed in ours | in plain Docker | seen to succeed |", "|---|--:|--:|--:|--:|"]
+    has_gvisor = any(row.gvisor for row in rows)
+    more = [" in gVisor |", "--:|"] if has_gvisor else ["", ""]
+    lines = [
+        f"| family | attacks | succeed in ours | in plain Docker | seen to succeed |{more[0]}",
+        f"|---|--:|--:|--:|--:|{more[1]}",
+    ]
     families = list(dict.fromkeys(row.attack.family for row in rows))
     for family in [*families, "all"]:
         part = [row for row in rows if family in ("all", row.attack.family)]
@@ -52,7 +62,10 @@ def _render_summary(rows: Sequence[Row]) -> str:
         residual = sum(row.attack.id in RESIDUAL and row.ours.verdict == BREACH for row in part)
         ours = str(sum(row.is_breach for row in part)) + (f" + {residual} residual" if residual else "")
         plain = sum(row.plain.verdict == BREACH for row in part)
-        lines.append(f"| {name} | {len(part)} | {ours} | {plain} | {sum(row.is_proven for row in part)} |")
+        line = f"| {name} | {len(part)} | {ours} | {plain} | {sum(row.is_proven for row in part)} |"
+        if has_gvisor:
+            line += f" {sum(row.gvisor is not None and row.gvisor.verdict == BREACH for row in part)} |"
+        lines.append(line)
     return "\n".join(lines) + "\n"
 
 
@@ -83,16 +96,16 @@ def _render_absent(rows: Sequence[Row]) -> str:
 
 
 def _render_attacks(rows: Sequence[Row]) -> str:
+    has_gvisor = any(row.gvisor for row in rows)
+    columns = ["attack", "what", "ours", "plain", "open", *(["gVisor"] if has_gvisor else [])]
+    head = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     lines = ["## Every attack\n"]
     for family in dict.fromkeys(row.attack.family for row in rows):
-        lines += [
-            f"### {family[0].upper()}{family[1:]}\n",
-            "| attack | what | ours | plain | open |",
-            "|---|---|---|---|---|",
-        ]
+        lines += [f"### {family[0].upper()}{family[1:]}\n", *head]
         for row in rows:
             if row.attack.family == family:
-                ends = f"{row.ours.verdict} | {row.plain.verdict} | {row.open.verdict if row.open else ''}"
+                outcomes = [row.ours, row.plain, row.open, *([row.gvisor] if has_gvisor else [])]
+                ends = " | ".join(outcome.verdict if outcome else "" for outcome in outcomes)
                 lines.append(f"| `{row.attack.id}` | {_clean(row.attack.what)} | {ends} |")
         lines.append("")
     return "\n".join(lines)

@@ -31,6 +31,8 @@ class Row:
     plain: Outcome
     open: Outcome | None
     """Of the control that is left open; None where plain Docker did not hold it either."""
+    gvisor: Outcome | None = None
+    """Of our box under gVisor, where the engine has it."""
 
     @property
     def is_breach(self) -> bool:
@@ -47,17 +49,18 @@ class Row:
         return self.open is not None and self.open.verdict == HELD and self.open.reason == _ABSENT
 
 
-def try_attacks(folder: Path, image: str, ids: Iterable[str], *, runtime: str = "runc") -> list[Row]:
+def try_attacks(folder: Path, image: str, ids: Iterable[str], *, gvisor: bool = False) -> list[Row]:
     """The rows for these attacks, in the order of the tables. The open control gets what plain Docker held."""
     wanted = set(ids)
     names = [name for name in ATTACKS if name in wanted]
-    for part in ("ours", "controls"):
+    for part in ("ours", "controls", "gvisor"):
         (folder / part).mkdir()
-    ours = asyncio.run(attack_box(folder / "ours", image, names, runtime=runtime))
+    ours = asyncio.run(attack_box(folder / "ours", image, names))
     plain = attack_control(folder / "controls", image, names, "plain")
     rest = [name for name in names if plain[name].verdict != BREACH]
     opened = attack_control(folder / "controls", image, rest, "open") if rest else {}
-    return [Row(ATTACKS[name], ours[name], plain[name], opened.get(name)) for name in names]
+    under = asyncio.run(attack_box(folder / "gvisor", image, names, runtime="runsc")) if gvisor else {}
+    return [Row(ATTACKS[name], ours[name], plain[name], opened.get(name), under.get(name)) for name in names]
 
 
 def find_faults(rows: Sequence[Row]) -> list[str]:

@@ -30,6 +30,7 @@ _MIN_FILES = 256  # the shell tells its last directory on descriptor 251
 HOSTS = "127.0.0.1 localhost box\n::1 localhost ip6-localhost ip6-loopback\n"
 """What /etc/hosts of a box says: the engine empties the image's."""
 _SIGNALS = 4096  # queued ones; like message queues, counted per host uid
+_QUEUES, _SEMAPHORES = "256", "250 32000 100 128"
 _OOM_SCORE = 500
 """The kernel takes a box before anything of the host; commands in it have 1000, the toolbox this."""
 
@@ -101,7 +102,7 @@ def fit_limits(limits: Limits, cpus: int, memory: int) -> Limits:
     memory_bytes = max(min(limits.memory_bytes, memory // 2), _MIN_MEMORY)
     # The toolbox is the largest process at rest: full tmpfs mounts must not make it the kernel's victim.
     room = memory_bytes // 2 - _RUN_BYTES
-    wanted = limits.tmp_bytes + limits.home_bytes + limits.shm_bytes
+    wanted = limits.tmp_bytes + limits.home_bytes + 2 * limits.shm_bytes  # once in /dev/shm, once System V
     share = min(1.0, room / max(wanted, 1))
     return replace(
         limits,
@@ -184,6 +185,7 @@ def build_config(
             ],
             "Tmpfs": _build_tmpfs(spec.limits),
             "ShmSize": spec.limits.shm_bytes,
+            "Sysctls": _build_sysctls(spec.limits),
         },
     }
 
@@ -247,6 +249,12 @@ def _build_tmpfs(limits: Limits) -> dict[str, str]:
         "/dev/shm": f"{common},noexec,size={limits.shm_bytes},nr_inodes={_count_inodes(limits.shm_bytes)},mode=1777",
         "/run": f"{common},noexec,size={_RUN_BYTES},nr_inodes=1024,mode=755",
     }
+
+
+def _build_sysctls(limits: Limits) -> dict[str, str]:
+    """Of the box's own IPC namespace. SECURITY: System V objects outlive their makers: with what they hold no kill for
+    want of memory gets any back, and the toolbox is the last to be killed (tests/security/test_attacks.py)."""
+    return {"kernel.shmall": str(limits.shm_bytes // 4096), "kernel.msgmni": _QUEUES, "kernel.sem": _SEMAPHORES}
 
 
 def _count_inodes(size: int) -> int:

@@ -48,6 +48,7 @@ def test_isolation_is_complete() -> None:
         "Runtime": "runc",
         "SecurityOpt": ["no-new-privileges", "seccomp={}"],
         "ShmSize": 64 * MIB,
+        "Sysctls": {"kernel.msgmni": "256", "kernel.sem": "250 32000 100 128", "kernel.shmall": "16384"},
         "UTSMode": "",
         "UsernsMode": "",
         "VolumesFrom": [],
@@ -100,7 +101,7 @@ def test_the_engines_network_is_left_out_only_with_names_for_loopback() -> None:
 def test_limits_fit_the_machine() -> None:
     fitted = fit_limits(Limits(), cpus=1, memory=2 * GIB)
     assert (fitted.memory_bytes, fitted.cpus) == (1 * GIB, 1.0)
-    assert fitted.tmp_bytes + fitted.home_bytes + fitted.shm_bytes + 16 * MIB <= fitted.memory_bytes // 2
+    assert fitted.tmp_bytes + fitted.home_bytes + 2 * fitted.shm_bytes + 16 * MIB <= fitted.memory_bytes // 2
     assert fit_limits(Limits(), cpus=8, memory=64 * GIB) == Limits()
 
 
