@@ -36,6 +36,12 @@ CRASH_LOG_BYTES = 64 << 10
 MAX_DRAINED = 8192
 """Streams whose call is over and that a process in the background still holds open; older ones are forgotten."""
 _WRITE_HIGH_BYTES = 1 << 20
+_BUDGET, _BUDGET_S = 100_000, 1.0
+"""Pieces of data that a box may send in a second; a message counts as five, a kilobyte of crash log as one.
+
+An honest toolbox, which sends what lies ready in one piece, stays below a tenth of it.
+"""
+_MESSAGE_COST = 5
 
 Diagnose = Callable[[], Awaitable[SandboxError]]
 
@@ -73,6 +79,8 @@ class Channel(asyncio.Protocol):
         self._next_inbound = 1
         self._next_outbound = 2
         self._crash_log = bytearray()
+        self._spent = 0
+        self._spent_since = self._loop.time()
 
     @property
     def crash_log(self) -> str:
@@ -98,8 +106,17 @@ class Channel(asyncio.Protocol):
             return
         try:
             self._splitter.feed(data)
+            if self._spent > _BUDGET:
+                self._check_pace()
         except SandboxProtocolError as error:
             self.end(error)
+
+    def _check_pace(self) -> None:
+        # SECURITY: messages that mean nothing would cost the orchestrator all its time (test_channel_floods).
+        now = self._loop.time()
+        if now - self._spent_since < _BUDGET_S:
+            raise SandboxProtocolError("the box floods the channel with more messages than anything could mean")
+        self._spent, self._spent_since = 0, now
 
     def pause_writing(self) -> None:
         self.writable.clear()
@@ -169,11 +186,13 @@ class Channel(asyncio.Protocol):
     # Receiving: every raise in here ends the box
 
     def _on_stderr(self, piece: memoryview) -> None:
+        self._spent += 1 + (len(piece) >> 10)
         self._crash_log += piece[-CRASH_LOG_BYTES:]
         if len(self._crash_log) > CRASH_LOG_BYTES:
             del self._crash_log[:-CRASH_LOG_BYTES]
 
     def _open_chunk(self, number: int, size: int) -> Piece:
+        self._spent += 1
         stream = self._inbound.get(number)
         if stream is None:
             raise SandboxProtocolError(f"the box sent data on stream {number}, which is not open")
@@ -181,6 +200,7 @@ class Channel(asyncio.Protocol):
         return stream.receive
 
     def _on_control(self, payload: bytes) -> None:
+        self._spent += _MESSAGE_COST
         message = decode_message(payload)
         if message.get("jsonrpc") != "2.0":
             raise SandboxProtocolError("the box sent a message that is no JSON-RPC 2.0")
