@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-_ERRNO = {"EPERM": errno.EPERM, "ENOSYS": errno.ENOSYS}
+_ERRNO = {"EPERM": errno.EPERM, "ENOSYS": errno.ENOSYS, "EOPNOTSUPP": errno.EOPNOTSUPP}
 _CONDITION = re.compile(r"arg([0-5]) (?:& (0x[0-9A-Fa-f]+|[0-9]+) )?== (0x[0-9A-Fa-f]+|[0-9]+)")
 _LOW_HALF = 0xFFFFFFFF
 _DEBUG = "debug "
