@@ -18,7 +18,7 @@ from corral_protocol.name import encode_name
 
 pytestmark = pytest.mark.docker
 
-ON_DISK = "the copy lies on the engine's disk: the workspace's size limit holds for the start only"
+ON_DISK = "the copy lies on the engine's disk: the workspace's limits are watched, not held by its kernel"
 
 
 @pytest.fixture

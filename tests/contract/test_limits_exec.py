@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 from tests.support.command import Ran, corral
+
+from corral.record import load_state
 
 pytestmark = pytest.mark.docker
 
@@ -68,7 +71,7 @@ def test_a_box_that_writes_too_much_ends(limited: Path, command: str, limit: int
     assert ran.err[error + 1] == f"  hint: its changes until then are kept; limits.{setting} in the settings raises it"
     answer = run_in(limited, f"echo kept > kept; {command}", "--json").json()
     assert (answer["cause"], answer["exit_code"]) == ("disk_full", 125)
-    assert answer["limits_touched"] == ["disk 100.0 MiB and 2000 files"]
+    assert answer["limits_touched"] == ["disk (100.0 MiB, 2000 files, 512.0 MiB to stay free)"]
     assert "kept" in {one["path"] for one in answer["changes"]["files"]}  # type: ignore[index]
     assert os.listdir(limited).count("kept") == 0
 
@@ -95,6 +98,23 @@ def test_a_fork_bomb_is_refused_and_the_box_answers(limited: Path) -> None:
     assert (ran.code, ran.out) == (0, b"forks.py\nmemory.py\n")
     assert [line.split(" (")[0] for line in touched(ran)] == ["limits touched: processes 64"]
     assert run_in(limited, "python3 forks.py", "--json").json()["cause"] == "pids_exhausted"
+
+
+def test_a_run_of_an_agent_names_the_limits_it_ran_into(limited: Path, tmp_path: Path) -> None:
+    calls = [
+        {"name": "shell", "arguments": {"command": "python3 memory.py; python3 forks.py; true"}},
+        {"name": "finish", "arguments": {"summary": "tried"}},
+    ]
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"replies": [{"calls": [call]} for call in calls]}))
+    ran = corral("run", "-C", str(limited), "--model", f"scripted:{script}", "--json", "try the limits")
+    result = ran.json()
+    names = [one.split(" (")[0] for one in result["limits_touched"]]  # type: ignore[attr-defined]
+    assert (ran.code, names) == (0, ["memory 256.0 MiB", "processes 64"])
+    assert [line.split(" (")[0] for line in touched(ran)] == ["limits touched: memory 256.0 MiB"]
+    finished = load_state(Path(str(result["run_dir"])) / "record.jsonl").finished
+    assert finished is not None
+    assert list(finished.limits_touched) == result["limits_touched"]
 
 
 def test_a_time_limit(limited: Path) -> None:

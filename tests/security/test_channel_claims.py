@@ -25,6 +25,7 @@ EXEC: dict[str, dict[str, Any]] = {
     "nul_in_cwd": {"status": "exited", "cwd": "/a\x00b"},
     "bad_name": {"status": "exited", "cwd": "\x00!!!"},
     "negative_time": {"status": "exited", "duration_s": -0.5},
+    "a_place_that_is_none": {"status": "exited", "exit_code": 1, "full": ["/etc"]},
 }
 LISTING: dict[str, list[dict[str, Any]]] = {
     "climbs": [ENTRY | {"path": "../x"}],

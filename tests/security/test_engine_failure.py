@@ -14,9 +14,10 @@ from tests.security.test_leaves_nothing import Cli
 from tests.support.leftovers import find_leftovers
 from tests.support.own_engine import OwnEngine
 
-from corral.record import load_state
+from corral.record import load_state, read_events, verify_record
 from corral.sandbox.engine import Engine
 from corral.sandbox.gc import collect_garbage
+from corral.schema.events import Event, EventKind
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -55,6 +56,12 @@ def test_engine_that_ends_is_told_and_its_restart_leaves_nothing(
     finished = load_state(record).finished
     assert finished is not None
     assert finished.stop_reason == "box_lost"
+    report = verify_record(record)
+    assert (report.ok, report.finished) == (True, True)
+    failed = [
+        one.payload for one in read_events(record) if isinstance(one, Event) and one.kind is EventKind.ERROR_RAISED
+    ]
+    assert [one.error.message for one in failed] == ["the container engine is gone, and the box with it"]  # type: ignore[attr-defined]
     assert b"+made" in record.with_name("patch.diff").read_bytes()
     engine.start()
     client = engine.client()

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.contract.boxes import make_spec, output
 
+from corral.agent.command import find_cause
+from corral.agent.limit import Count, find_touched
 from corral.errors import BoxLost
 from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.spec import MIB, Limits
@@ -133,6 +135,17 @@ print(*count(lambda n: os.close(os.open(f"e{{n}}", os.O_CREAT | os.O_WRONLY)), 3
     filled, made = (line.split() for line in (await push(box, program)).splitlines())
     assert (size // MIB - 2 <= int(filled[0]) <= size // MIB, filled[1]) == (True, "ENOSPC")
     assert (int(made[0]) < 200_000, made[1]) == (True, "ENOSPC")
+
+
+@pytest.mark.parametrize(("place", "name"), [("/tmp", "tmp"), ("/home/box", "home"), ("/dev/shm", "shm")])
+async def test_a_full_place_is_the_cause_of_a_failure_and_named(box: DockerSandbox, place: str, name: str) -> None:
+    result = await box.shell(f"for i in 1 2 3 4 5; do head -c 7M /dev/zero > {place}/full$i || exit 1; done")
+    assert (result.exit_code, result.full, find_cause(result)) == (1, [name], "disk_full")
+    assert len(find_touched(Count.of_command(result), box.info.limits)) == 1
+    # A success is one, however full it is.
+    assert (await box.shell("true")).full == []
+    assert (await box.stats()).full == [name]
+    assert find_cause(await box.shell(f"rm {place}/full*; false")) == ""
 
 
 async def test_nothing_else_can_be_written(box: DockerSandbox) -> None:

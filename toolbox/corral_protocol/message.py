@@ -126,6 +126,10 @@ class ExecResult:
     pids_refused: int = 0  # cgroup pids.events max, difference over the call
     cpu_s: float = 0.0  # user + system of the reaped descendants
     max_rss: int = 0
+    full: list[str] = field(default_factory=list)  # after a failure: places without room, of FULL_PLACES
+
+
+FULL_PLACES = ("workspace", "tmp", "home", "shm")
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,9 @@ class FreezeReply:
 @dataclass(frozen=True)
 class Pong:
     uptime_s: float
+    used_bytes: int = 0  # of the whole file system that the workspace's changes lie on
+    used_inodes: int = 0
+    free_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,7 @@ class Stats:
     oom_kills: int = 0
     pids_refused: int = 0
     cpu_s: float = 0.0
+    full: list[str] = field(default_factory=list)  # places without room, of FULL_PLACES
 
 
 @dataclass(frozen=True)
@@ -328,6 +336,7 @@ class TreeEntry:
     sha256: str = ""  # regular files, when asked for
     target: str = ""  # name, symlinks
     error: str = ""  # an ErrorCode when it could not be read, or is too deep or too large: what is below is missing
+    blocks: int = 0  # of 512 bytes on the disk; only where files are not hashed
 
 
 @dataclass(frozen=True)

@@ -317,6 +317,7 @@ class Call:
             "pids_refused": counters.read_pids_refused() - self._pids_refused,
             "cpu_s": round(self._cpu_s, 6),
             "max_rss": self._max_rss,
+            "full": self._server.find_full() if status != wire.EXITED or exit_code else [],
         }
 
 

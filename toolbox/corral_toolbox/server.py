@@ -211,7 +211,16 @@ class Server:
 
     def _ping(self, request_id: int, params: wire.Message) -> None:
         wire.Params(params).done()
-        self._reply(request_id, {"uptime_s": round(time.monotonic() - self._started_at, 3)})
+        room = counter.read_room(self.box.workspace)
+        self._reply(
+            request_id,
+            {
+                "uptime_s": round(time.monotonic() - self._started_at, 3),
+                "used_bytes": room[0],
+                "used_inodes": room[1],
+                "free_bytes": room[2],
+            },
+        )
 
     def _exec(self, request_id: int, params: wire.Message) -> None:
         request = ExecRequest(params)
@@ -298,8 +307,15 @@ class Server:
                 "oom_kills": self.counters.read_oom_kills(),
                 "pids_refused": self.counters.read_pids_refused(),
                 "cpu_s": counter.read_cpu_s(),
+                "full": self.find_full(),
             },
         )
+
+    def find_full(self) -> list[str]:
+        """Which of the places that a command may write to have no room left."""
+        box = self.box
+        places = {"workspace": box.workspace, "tmp": b"/tmp", "home": box.home, "shm": b"/dev/shm"}
+        return [name for name, path in places.items() if counter.is_full(path)]
 
     def on_signal(self, reader: int) -> None:
         try:

@@ -111,6 +111,8 @@ def find_cause(result: ExecResult) -> str:
         return "oom"
     if result.pids_refused:
         return "pids_exhausted"
+    if result.full:
+        return "disk_full"
     return "killed" if result.status is ExecStatus.KILLED else ""
 
 

@@ -18,14 +18,15 @@ class Count:
     oom_kills: int = 0
     pids_refused: int = 0
     files_cut: int = 0
+    full: tuple[str, ...] = ()
 
     @classmethod
     def of_command(cls, result: ExecResult) -> Count:
-        return cls(result.oom_kills, result.pids_refused, int(result.signal == signal.SIGXFSZ))
+        return cls(result.oom_kills, result.pids_refused, int(result.signal == signal.SIGXFSZ), tuple(result.full))
 
     @classmethod
     def of_box(cls, stats: Stats) -> Count:
-        return cls(stats.oom_kills, stats.pids_refused)
+        return cls(stats.oom_kills, stats.pids_refused, full=tuple(stats.full))
 
 
 def find_touched(count: Count, limits: Limits, error: CorralError | None = None) -> tuple[str, ...]:
@@ -40,8 +41,16 @@ def find_touched(count: Count, limits: Limits, error: CorralError | None = None)
         touched.append(f"processes {limits.pids} ({count.pids_refused} refused)")
     if count.files_cut:
         touched.append(f"file size {show_size(limits.file_bytes)}")
+    sizes = {"tmp": limits.tmp_bytes, "home": limits.home_bytes, "shm": limits.shm_bytes}
+    names = {"tmp": "/tmp", "home": "home", "shm": "/dev/shm"}
+    touched += [f"{names[one]} {show_size(sizes[one])}" for one in sizes if one in count.full]
     if cause == "disk_full":
-        touched.append(f"disk {show_size(limits.workspace_bytes)} and {limits.workspace_inodes} files")
+        spare = show_size(limits.min_free_bytes)
+        touched.append(
+            f"disk ({show_size(limits.workspace_bytes)}, {limits.workspace_inodes} files, {spare} to stay free)"
+        )
+    elif "workspace" in count.full:
+        touched.append("the workspace's disk is full")
     if cause == "timeout" and limits.wall_s is not None:
         touched.append(f"the box's time {limits.wall_s:g} s")
     return tuple(touched)

@@ -74,15 +74,15 @@ class Box:
         self._janitor.confirm(self.name)
         await self._watch.subscribed
 
-    def _check_survival(self) -> None:
+    def _check_survival(self, number: int) -> None:
         if self.channel is not None and not self.channel.is_ending:
-            self.channel.spawn(self._ask_survivor(self.channel))
+            self.channel.spawn(self._ask_survivor(self.channel, number))
 
-    async def _ask_survivor(self, channel: Channel) -> None:
+    async def _ask_survivor(self, channel: Channel, number: int) -> None:
         with contextlib.suppress(SandboxError, ToolError):
             await run_call(channel, Method.PING, None, Pong, limit_s=HELLO_LIMIT_S)
             if self._watch is not None:
-                self._watch.survived()
+                self._watch.survived(number)
 
     async def greet(self, hello: Hello) -> HelloReply:
         """The handshake. Raises ImageError when the image's toolbox is missing, broken or of another version."""

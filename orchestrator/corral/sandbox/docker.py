@@ -26,10 +26,13 @@ from corral.sandbox.spec import SANDBOX_IMAGE, Limits, SandboxSpec, WorkspaceMod
 from corral.sandbox.workspace import (
     Bounds,
     Breach,
+    CopyMeter,
     DiskWatch,
     FoundSecrets,
+    Meter,
     PreparedWorkspace,
     UpperMeter,
+    Usage,
     cover_secrets,
     find_secrets,
     prepare_workspace,
@@ -44,6 +47,8 @@ from corral_protocol.message import (
     Hello,
     HelloReply,
     Method,
+    Pong,
+    TreeEntry,
     TreePut,
     TreePutReply,
 )
@@ -71,6 +76,7 @@ class DockerSandbox(BoxOperations):
         self._tasks: list[asyncio.Task[None]] = []
         self._wall: asyncio.TimerHandle | None = None
         self._disposing: asyncio.Task[None] | None = None
+        self._sent = Usage(0, 0, is_partial=False)
         self._stillness = Stillness(
             lambda: run_call(self._channel, Method.FREEZE, None, FreezeReply),
             lambda: run_call(self._channel, Method.THAW, None, Empty, limit_s=_THAW_S),
@@ -202,7 +208,8 @@ class DockerSandbox(BoxOperations):
     async def _send_copy(self, prepared: PreparedWorkspace) -> None:
         limits = self._spec.limits
         params = TreePut(0, limits.workspace_bytes, limits.workspace_inodes)
-        await self._ask(Method.TREE_PUT, params, TreePutReply, body=("stream", prepared.tar_stream()))
+        put = await self._ask(Method.TREE_PUT, params, TreePutReply, body=("stream", prepared.tar_stream()))
+        self._sent = Usage(put.bytes, put.entries, is_partial=False)
 
     def _watch_over(self) -> None:
         """What goes on for as long as the box lives."""
@@ -218,14 +225,24 @@ class DockerSandbox(BoxOperations):
 
     def _watch_disk(self, limits: Limits) -> DiskWatch | None:
         """None where the kernel holds the limits."""
-        upper = self.prepared.upper
-        if upper is None:
+        prepared = self.prepared
+        if prepared.has_kernel_limits:
             return None
-        max_bytes, max_inodes = limits.workspace_bytes, limits.workspace_inodes
-        meter = UpperMeter(upper, max_bytes, max_inodes, uid=self.prepared.uid, mount_point=self._spec.mount_point)
-        return DiskWatch(
-            meter, Bounds(max_bytes, max_inodes, limits.min_free_bytes), self._on_breach, self._stillness.moment
-        )
+        bounds = Bounds(limits.workspace_bytes, limits.workspace_inodes, limits.min_free_bytes)
+        if prepared.upper is not None:
+            meter: Meter = UpperMeter(
+                prepared.upper,
+                bounds.max_bytes,
+                bounds.max_inodes,
+                uid=prepared.uid,
+                mount_point=self._spec.mount_point,
+            )
+        else:
+            meter = CopyMeter(lambda: run_call(self._channel, Method.PING, None, Pong), self._scan_sizes, self._sent)
+        return DiskWatch(meter, bounds, self._on_breach, self._stillness.moment)
+
+    def _scan_sizes(self) -> AsyncIterator[TreeEntry]:
+        return self.scan_tree(hash_files=False)
 
     def _on_breach(self, breach: Breach) -> None:
         self._channel.end(describe_breach(breach))

@@ -24,12 +24,13 @@ _SIGKILL_EXIT = 137
 class BoxWatch:
     """The engine's events of one container. start() before create, stop() at the very end."""
 
-    def __init__(self, engine: Engine, name: str, on_oom: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, engine: Engine, name: str, on_oom: Callable[[int], None] = lambda number: None) -> None:
         loop = asyncio.get_running_loop()
         self._engine = engine
         self._name = name
         self._on_oom = on_oom
-        """Called when the kernel took a process for want of memory: find out whether the toolbox survived()."""
+        """Called with a number when the kernel took a process for want of memory: did the toolbox survive that one?"""
+        self._oom_count = 0
         self._loop = loop
         self._stream: Any = None
         self._is_stopped = False
@@ -54,9 +55,9 @@ class BoxWatch:
                 with contextlib.suppress(OSError, ValueError):
                     self._stream.close()
 
-    def survived(self) -> None:
-        """The toolbox has answered since: the kernel took something else."""
-        if self._oom.done():
+    def survived(self, number: int) -> None:
+        """The toolbox has answered since: that time the kernel took something else."""
+        if self._oom.done() and number == self._oom_count:
             self._oom = self._loop.create_future()
 
     async def find_cause(self, crash_log: str) -> SandboxError:
@@ -116,7 +117,8 @@ class BoxWatch:
         action = event.get("Action")
         if action == "oom":
             _settle(self._oom)
-            self._on_oom()
+            self._oom_count += 1
+            self._on_oom(self._oom_count)
         elif action == "kill":
             self._signal = str(attributes.get("signal", "?"))
         elif action == "die":

@@ -43,6 +43,7 @@ def result(status: ExecStatus, code: int = 0, number: int = 0, **more: Any) -> E
         (result(ExecStatus.KILLED), 137, "killed", "killed"),
         (result(ExecStatus.KILLED, 0, 15), 143, "killed", "killed"),
         (result(ExecStatus.EXITED, 1, pids_refused=4), 1, "pids_exhausted", "exit 1"),
+        (result(ExecStatus.EXITED, 1, full=["tmp"]), 1, "disk_full", "exit 1"),
         (result(ExecStatus.NOT_STARTED, 126), 126, "", "could not be started"),
         (result(ExecStatus.NOT_STARTED, 127), 127, "", "not found"),
     ],
@@ -59,6 +60,10 @@ def test_how_a_command_ended(ended: ExecResult, code: int, cause: str, words: st
         (
             result(ExecStatus.EXITED, 0, oom_kills=2, pids_refused=7),
             ("memory 4.0 GiB (2 killed)", "processes 512 (7 refused)"),
+        ),
+        (
+            result(ExecStatus.EXITED, 1, full=["workspace", "tmp", "home", "shm"]),
+            ("/tmp 512.0 MiB", "home 256.0 MiB", "/dev/shm 64.0 MiB", "the workspace's disk is full"),
         ),
     ],
 )

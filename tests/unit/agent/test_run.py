@@ -122,7 +122,11 @@ async def test_what_a_body_counted_itself_is_not_asked_again(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("cause", "touched"),
-    [("disk_full", ("disk 4.0 GiB and 200000 files",)), ("oom", ("memory 4.0 GiB",)), ("killed", ())],
+    [
+        ("disk_full", ("disk (4.0 GiB, 200000 files, 512.0 MiB to stay free)",)),
+        ("oom", ("memory 4.0 GiB",)),
+        ("killed", ()),
+    ],
 )
 async def test_the_limit_that_ended_a_box_is_named(tmp_path: Path, cause: str, touched: tuple[str, ...]) -> None:
     stage = Stage(tmp_path, on_kill=fail(BoxLost("gone")))

@@ -35,6 +35,7 @@ def test_answers_with_everything_about_the_command(box: Client) -> None:
         "background": 0,
         "oom_kills": 0,
         "pids_refused": 0,
+        "full": [],
     }
     assert done.raw["duration_s"] > 0
     assert done.raw["cpu_s"] > 0

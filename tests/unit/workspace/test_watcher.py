@@ -82,18 +82,22 @@ def test_judges_each_limit() -> None:
 class Disk:
     """A meter whose readings a test sets: what the box takes, and what others take of the same disk."""
 
-    def __init__(self, size: int = 100_000 * MIB) -> None:
+    def __init__(self, size: int = 100_000 * MIB, *, counts_inodes: bool = True) -> None:
         self.size = size
+        self.inodes_of_others = 1000 if counts_inodes else None
         self.mine = Usage(0, 0, is_partial=False)
         self.others = Usage(0, 0, is_partial=False)
         self.looks: list[bool] = []
         self.holds = 0
         self.is_held = False
         self.is_closed = False
+        self.look_pause_s = 0.5
+        self.ahead_s = 0.1
 
     async def read_room(self) -> Room:
         used = self.mine.bytes + self.others.bytes
-        return Room(used, self.mine.inodes + self.others.inodes, self.size - used)
+        inodes = 0 if self.inodes_of_others is None else self.mine.inodes + self.others.inodes + self.inodes_of_others
+        return Room(used, inodes, self.size - used)
 
     async def measure(self, *, thorough: bool) -> Usage:
         self.looks.append(self.is_held)
@@ -143,6 +147,17 @@ async def test_a_maker_of_files_is_held_and_told_before_it_goes_on() -> None:
     assert told == [(Breach("inodes", 12_000, 10_000), True)]
 
 
+async def test_a_file_system_that_counts_no_inodes_is_looked_at_often() -> None:
+    disk = Disk(counts_inodes=False)
+    async with watched(disk, BOUNDS) as told:
+        disk.mine = Usage(5, 9_000, is_partial=False)
+        await asyncio.sleep(0.3)
+        assert (told, len(disk.looks) > 2, disk.holds) == ([], True, 0)
+        disk.mine = Usage(5, 12_000, is_partial=False)
+        await asyncio.sleep(0.25)
+        assert [breach for breach, _ in told] == [Breach("inodes", 12_000, 10_000)]
+
+
 async def test_others_on_the_same_disk_cost_a_look_and_nothing_else() -> None:
     disk = Disk()
     async with watched(disk, BOUNDS) as told:
@@ -157,6 +172,25 @@ async def test_others_who_free_space_hide_nothing() -> None:
         disk.others = Usage(0, 0, is_partial=False)
         disk.mine = Usage(130 * MIB, 5, is_partial=False)
     assert [breach for breach, _ in told] == [Breach("bytes", 130 * MIB, 100 * MIB)]
+
+
+async def test_a_fast_writer_is_held_before_the_limit_and_let_go_on_while_it_is_below() -> None:
+    disk = Disk()
+    async with watched(disk, BOUNDS) as told:
+        for part in range(20):  # 95 MiB in less time than a hold may take
+            disk.mine = Usage(part * 5 * MIB, part, is_partial=False)
+            await asyncio.sleep(0.002)
+    assert (told, disk.holds > 0) == ([], True)
+
+
+async def test_a_box_that_makes_and_removes_files_is_seldom_held() -> None:
+    disk = Disk()
+    async with watched(disk, Bounds(1000 * MIB, 10_000, 512 * MIB)) as told:
+        for part in range(40):
+            disk.mine = Usage((part % 2) * 50 * MIB, 5, is_partial=False)
+            await asyncio.sleep(0.01)
+    assert told == []
+    assert disk.holds <= 2
 
 
 async def test_what_is_to_stay_free_stays_free() -> None:

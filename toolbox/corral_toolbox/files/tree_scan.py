@@ -77,6 +77,8 @@ class _Scan:
             "target": encode_name(target),
             "error": error,
         }
+        if not self.hash_files:
+            entry["blocks"] = found.st_blocks
         line = encode_json(entry) + b"\n"
         self.entries += 1
         self._lines.append(line)

@@ -2,8 +2,8 @@
 
 import os
 
-_V1 = "/sys/fs/cgroup/memory"
-_V2 = "/sys/fs/cgroup"
+ROOT = "/sys/fs/cgroup"
+_V1, _V2 = f"{ROOT}/memory", ROOT
 
 
 def _open_counter(*paths: str) -> int:
@@ -40,20 +40,40 @@ def _parse_number(text: bytes) -> int:
 class Counters:
     """The cgroup files stay open: two reads per call, no look-up."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: str = ROOT) -> None:
         self.layout = ""
-        if os.path.exists(f"{_V2}/cgroup.controllers"):
+        if os.path.exists(f"{root}/cgroup.controllers"):
             self.layout = "v2"
-        elif os.path.exists(_V1):
+        elif os.path.exists(f"{root}/memory"):
             self.layout = "v1"
-        self._oom = _open_counter(f"{_V1}/memory.oom_control", f"{_V2}/memory.events")
-        self._pids = _open_counter(f"{_V2}/pids/pids.events", f"{_V2}/pids.events")
+        self._oom = _open_counter(f"{root}/memory/memory.oom_control", f"{root}/memory.events")
+        self._pids = _open_counter(f"{root}/pids/pids.events", f"{root}/pids.events")
 
     def read_oom_kills(self) -> int:
         return _find_field(_read_counter(self._oom), b"oom_kill")
 
     def read_pids_refused(self) -> int:
         return _find_field(_read_counter(self._pids), b"max")
+
+
+def read_room(path: bytes) -> tuple[int, int, int]:
+    """Of a file system: bytes and inodes in use, and bytes left. Raises OSError."""
+    found = os.statvfs(path)
+    return (
+        (found.f_blocks - found.f_bfree) * found.f_frsize,
+        max(found.f_files - found.f_ffree, 0),
+        found.f_bavail * found.f_frsize,
+    )
+
+
+def is_full(path: bytes) -> bool:
+    """Whether nothing more can be written, or no more files be made, on the file system of a place."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return False
+    # Some file systems count no inodes at all.
+    return not found.f_bavail or (found.f_files > 0 and not found.f_favail)
 
 
 def _read_path(*paths: str) -> bytes:

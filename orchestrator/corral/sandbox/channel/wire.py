@@ -17,6 +17,7 @@ from corral.errors import SandboxProtocolError, ToolError
 from corral.schema.visible import visible
 from corral_protocol.error import RPC_ERROR, ErrorCode
 from corral_protocol.message import (
+    FULL_PLACES,
     ExecResult,
     FetchReply,
     FileChanged,
@@ -24,6 +25,7 @@ from corral_protocol.message import (
     ListEntry,
     Listing,
     RootEntry,
+    Stats,
     TreeEntry,
 )
 from corral_protocol.name import decode_name
@@ -218,6 +220,8 @@ def _check_claims(value: object) -> None:
                 raise SandboxProtocolError(f"the box sent a bad {kind.__name__}: {field} is {member}")
         elif is_dataclass(member):
             _check_claims(member)
+    if isinstance(value, (ExecResult, Stats)) and not set(value.full) <= set(FULL_PLACES):
+        raise SandboxProtocolError(f"the box sent a bad {kind.__name__}: full names a place that is none")
     for name in _NAMES.get(kind, ()):
         _check_name(kind, name, getattr(value, name), inside=_INSIDE.get(kind) == name)
 

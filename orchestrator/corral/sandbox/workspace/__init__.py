@@ -7,13 +7,15 @@ from corral.sandbox.workspace.precheck import check_workspace
 from corral.sandbox.workspace.prepare import FoundSecrets, cover_secrets, find_secrets, prepare_workspace
 from corral.sandbox.workspace.prepared import PreparedWorkspace
 from corral.sandbox.workspace.tree.pack import Packed
-from corral.sandbox.workspace.tree.usage import Meter, UpperMeter
+from corral.sandbox.workspace.tree.remote import CopyMeter
+from corral.sandbox.workspace.tree.usage import Meter, UpperMeter, Usage
 from corral.sandbox.workspace.tree.watcher import Bounds, Breach, DiskWatch
 
 __all__ = [
     "Baseline",
     "Bounds",
     "Breach",
+    "CopyMeter",
     "DiskWatch",
     "FoundSecrets",
     "LinkDir",
@@ -21,6 +23,7 @@ __all__ = [
     "Packed",
     "PreparedWorkspace",
     "UpperMeter",
+    "Usage",
     "check_workspace",
     "cover_secrets",
     "find_secrets",

@@ -42,7 +42,7 @@ def describe_copy_mount(
         mount = f"size={size},nr_inodes={limits.workspace_inodes},uid={uid},gid={gid},mode={mode:04o},nosuid,nodev"
         options = {"type": "tmpfs", "device": "tmpfs", "o": mount}
     else:
-        warning = "the copy lies on the engine's disk: the workspace's size limit holds for the start only"
+        warning = "the copy lies on the engine's disk: the workspace's limits are watched, not held by its kernel"
     volume: dict[str, object] = {"NoCopy": True, "Labels": labels(spec.run_id, "workspace")}
     if options:
         volume["DriverConfig"] = {"Name": "local", "Options": options}

@@ -74,6 +74,11 @@ class PreparedWorkspace:
             return ""  # a full disk: told by whoever cannot do without
         return str(path)
 
+    @property
+    def has_kernel_limits(self) -> bool:
+        """Whether the workspace is a file system of its own with a size: a copy in memory."""
+        return self.overlay is None and "DriverConfig" in str(self.mount)
+
     def verify(self, hello: HelloReply) -> str | None:
         """None when the box provably sees this very workspace, else why not. Before any untrusted process runs."""
         if self.overlay is None:

@@ -51,6 +51,8 @@ _HINTS = (
      "the input with a pipe, a file or an option"),
 )  # fmt: skip
 
+_PLACES = {"workspace": "the workspace", "tmp": "/tmp", "home": "the home directory", "shm": "/dev/shm"}
+
 
 @dataclass(frozen=True)
 class _Stream:
@@ -231,6 +233,8 @@ def _find_cause(result: ExecResult) -> str:
         return "oom"
     if result.pids_refused:
         return "pids_exhausted"
+    if result.full:
+        return "disk_full"
     return "killed" if result.status is ExecStatus.KILLED else ""
 
 
@@ -241,6 +245,9 @@ def _find_hint(result: ExecResult, cause: str, text: str) -> str:
         return "use less memory: smaller inputs, fewer jobs at once"
     if cause == "pids_exhausted":
         return "start fewer processes at once"
+    if cause == "disk_full":
+        places = [_PLACES[name] for name in _PLACES if name in result.full]
+        return f"no room is left in {' and '.join(places)}: delete what is not needed"
     if result.exit_code == 127:
         return "the program is not installed in this box: take another one"
     return next((hint for pattern, hint in _HINTS if re.search(pattern, text)), "")

@@ -43,6 +43,11 @@ class Room:
 class Meter(Protocol):
     """Where the changes of one box lie."""
 
+    look_pause_s: float
+    """At least so long between two looks that nothing calls for."""
+    ahead_s: float
+    """How long it may take, on a busy machine, from a reading to a box that is still."""
+
     async def read_room(self) -> Room:
         """Cheap enough to be asked two hundred times a second."""
         ...
@@ -56,6 +61,9 @@ class Meter(Protocol):
 
 class UpperMeter:
     """An overlay's upper directory on this machine."""
+
+    look_pause_s = 0.5
+    ahead_s = 0.1
 
     def __init__(self, upper: Path, max_bytes: int, max_inodes: int, *, uid: int, mount_point: str) -> None:
         self._descriptor = os.open(upper, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -24,6 +24,7 @@ _BYTES_PER_S, _INODES_PER_S = 8 << 30, 200_000
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.005, 0.5
 _LOOK_FACTOR = 20  # looks that are not needed take at most 5 % of one core
 _MAX_LOOK_PAUSE_S = 10.0
+_BLIND_PAUSE_S, _BLIND_FACTOR = 0.1, 4
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class DiskWatch:
         self._on_breach = on_breach
         self._hold = hold
         """While it is entered, the box writes nothing."""
-        self._took_s = 0.0
-        self._looked_at = 0.0
+        self._took_s = self._looked_at = self._previous_at = 0.0
+        self._grown_bytes = self._grown_inodes = 0
 
     async def run(self) -> None:
         """Calls `on_breach` once, and returns. Cancel to end."""
@@ -74,17 +75,15 @@ class DiskWatch:
 
     async def _step(self) -> bool:
         room = await self._meter.read_room()
-        since_s = time.monotonic() - self._looked_at
-        if self._may_be_past(room):
+        ahead = self._note_growth(room)
+        if self._may_be_past(room, ahead):
             async with self._hold():
                 if self._tell(await self._look(await self._meter.read_room(), thorough=True)):
                     return True  # told before it could go on
             await asyncio.sleep(self._took_s)
-        elif since_s > min(max(_MAX_PAUSE_S, self._took_s * _LOOK_FACTOR), _MAX_LOOK_PAUSE_S) or (
-            self._was_freed(room) and since_s > self._took_s
-        ):
+        elif time.monotonic() - self._looked_at > self._look_pause_s():
             return self._tell(await self._look(room, thorough=False))
-        await asyncio.sleep(self._pause_s(room))
+        await asyncio.sleep(min(self._pause_s(room), self._look_pause_s()))
         return False
 
     def _tell(self, breach: Breach | None) -> bool:
@@ -96,42 +95,46 @@ class DiskWatch:
         """`room` is from before the look: what is written meanwhile counts twice rather than never."""
         started = time.monotonic()
         self._usage = await self._meter.measure(thorough=thorough)
-        self._room = self._highest = room
+        self._previous, self._previous_at = room, time.monotonic()
+        self._grown_bytes = self._grown_inodes = 0
         self._looked_at = time.monotonic()
         self._took_s = self._looked_at - started
         return judge(self._usage, self._bounds, self._first, room)
 
-    def _estimate(self, room: Room) -> tuple[int, int]:
-        """What the box takes by now, if everything new is its own."""
-        return (
-            self._usage.bytes + room.used_bytes - self._room.used_bytes,
-            self._usage.inodes + room.used_inodes - self._room.used_inodes,
-        )
+    def _look_pause_s(self) -> float:
+        if self._first.used_inodes <= 0:  # a file system that counts none: nothing but looks tells of files
+            return max(_BLIND_PAUSE_S, self._took_s * _BLIND_FACTOR)
+        return max(self._meter.look_pause_s, min(self._took_s * _LOOK_FACTOR, _MAX_LOOK_PAUSE_S))
 
-    def _may_be_past(self, room: Room) -> bool:
-        used_bytes, used_inodes = self._estimate(room)
+    def _note_growth(self, room: Room) -> tuple[int, int]:
+        """What came since the last reading; returns how much more comes shortly, if everybody goes on like that.
+
+        What went is not taken off: others may have freed it, and the box taken as much.
+        """
+        now = time.monotonic()
+        more_bytes = max(room.used_bytes - self._previous.used_bytes, 0)
+        more_inodes = max(room.used_inodes - self._previous.used_inodes, 0)
+        ahead = self._meter.ahead_s / max(now - self._previous_at, 0.001)
+        self._grown_bytes += more_bytes
+        self._grown_inodes += more_inodes
+        self._previous, self._previous_at = room, now
+        return int(more_bytes * ahead), int(more_inodes * ahead)
+
+    def _may_be_past(self, room: Room, ahead: tuple[int, int]) -> bool:
+        """If everything new is the box's own."""
         bounds = self._bounds
         return (
-            used_bytes > bounds.max_bytes + _SLACK_BYTES
-            or used_inodes > bounds.max_inodes + _SLACK_INODES
-            or _is_nearly_full(bounds, self._first, room)
+            self._usage.bytes + self._grown_bytes + ahead[0] > bounds.max_bytes + _SLACK_BYTES
+            or self._usage.inodes + self._grown_inodes + ahead[1] > bounds.max_inodes + _SLACK_INODES
+            or _is_nearly_full(bounds, self._first, room, ahead[0])
         )
-
-    def _was_freed(self, room: Room) -> bool:
-        """Somebody gave space back, and the estimate is too low by that."""
-        high = self._highest
-        self._highest = Room(
-            max(high.used_bytes, room.used_bytes), max(high.used_inodes, room.used_inodes), room.free_bytes
-        )
-        return room.used_bytes < high.used_bytes - _SLACK_BYTES or room.used_inodes < high.used_inodes - _SLACK_INODES
 
     def _pause_s(self, room: Room) -> float:
-        used_bytes, used_inodes = self._estimate(room)
         bounds = self._bounds
         spare = max(room.free_bytes - bounds.min_free_bytes, _NOISE_BYTES - room.used_bytes + self._first.used_bytes)
         shortest = min(
-            (bounds.max_bytes + _SLACK_BYTES - used_bytes) / _BYTES_PER_S,
-            (bounds.max_inodes + _SLACK_INODES - used_inodes) / _INODES_PER_S,
+            (bounds.max_bytes + _SLACK_BYTES - self._usage.bytes - self._grown_bytes) / _BYTES_PER_S,
+            (bounds.max_inodes + _SLACK_INODES - self._usage.inodes - self._grown_inodes) / _INODES_PER_S,
             spare / _BYTES_PER_S,
         )
         return min(max(shortest, _MIN_PAUSE_S), _MAX_PAUSE_S)
@@ -151,5 +154,6 @@ def judge(usage: Usage, bounds: Bounds, first: Room, now: Room) -> Breach | None
     return None
 
 
-def _is_nearly_full(bounds: Bounds, first: Room, now: Room) -> bool:
-    return now.free_bytes < bounds.min_free_bytes and now.used_bytes - first.used_bytes > _NOISE_BYTES
+def _is_nearly_full(bounds: Bounds, first: Room, now: Room, ahead: int = 0) -> bool:
+    taken = now.used_bytes + ahead - first.used_bytes
+    return now.free_bytes - ahead < bounds.min_free_bytes and taken > _NOISE_BYTES
