@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from tests.contract.workspace_box import open_box, require_engine
 
 from corral.sandbox.labels import OWNER_PID
 from corral.sandbox.spec import SandboxSpec, WorkspaceMode
-from corral.sandbox.workspace import prepare_workspace
+from corral.sandbox.workspace import cover_secrets, find_secrets, load_baseline, prepare_workspace
 from corral.sandbox.workspace.kernel.idmap import FIRST_BOX_ID, IdMap, attach_idmapped_clone
 from corral.sandbox.workspace.kernel.syscall import unmount
+from corral_protocol.message import HelloReply
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts: needs root")
 
@@ -95,6 +97,34 @@ async def test_special_files_hang_nothing(tmp_path: Path, mode: WorkspaceMode) -
         )
     prepared.discard()
     assert prepared.masked == ()
+
+
+def test_a_mask_is_older_than_the_state_at_the_start(tmp_path: Path) -> None:
+    """Else an export would call it a change of the box."""
+    spec = make_spec(tmp_path)
+    (tmp_path / "w" / ".env").write_text("hunter2")
+    prepared = prepare_workspace(spec, is_covered=False)
+    try:
+        time.sleep(0.02)  # several ticks of the file system's clock
+        cover_secrets(prepared, find_secrets(spec))
+        if prepared.upper is None:
+            pytest.skip(f"no overlay here: {prepared.mode_reason}")
+        assert [one.path for one in prepared.masked] == [b".env"]
+        started_ns = load_baseline(prepared.baseline).base_time_ns
+        assert (prepared.upper / ".env").stat().st_ctime_ns <= started_ns <= time.time_ns()
+    finally:
+        prepared.discard()
+
+
+def test_a_box_that_was_not_covered_proves_nothing(tmp_path: Path) -> None:
+    prepared = prepare_workspace(make_spec(tmp_path), is_covered=False)
+    try:
+        if prepared.upper is None:
+            pytest.skip(f"no overlay here: {prepared.mode_reason}")
+        with pytest.raises(RuntimeError, match="before the start"):
+            prepared.verify(HelloReply(1, "", "", "", ""))
+    finally:
+        prepared.discard()
 
 
 def test_refusals_leave_nothing_behind(tmp_path: Path) -> None:

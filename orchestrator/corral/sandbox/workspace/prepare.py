@@ -7,13 +7,13 @@ import errno
 import fcntl
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corral.errors import ConfigError, SandboxError, WorkspaceError
 from corral.sandbox.base import MaskedFile
 from corral.sandbox.spec import SandboxSpec, WorkspaceMode
-from corral.sandbox.workspace.baseline import FILE, Baseline, write_baseline
+from corral.sandbox.workspace.baseline import Baseline, write_baseline
 from corral.sandbox.workspace.copy import check_size, describe_copy_mount
 from corral.sandbox.workspace.kernel.mount_table import MountTable
 from corral.sandbox.workspace.mask.search import MAX_MASKS, Secret, SecretSearch
@@ -60,7 +60,7 @@ class FoundSecrets:
 
 
 def find_secrets(spec: SandboxSpec) -> FoundSecrets:
-    """Look for secret files. Blocks for as long as a look at every name takes, half a second at most; nothing of it
+    """Look for secret files. Blocks for as long as a look at every name takes, two seconds at most; nothing of it
     needs the workspace to be prepared. Raises WorkspaceError where there is no such directory.
     """
     if spec.mask == ():
@@ -100,6 +100,9 @@ def cover_secrets(prepared: PreparedWorkspace, found: FoundSecrets) -> None:
             return
         try:
             fill_upper(prepared.overlay, BoxDirs(prepared.spec.run_dir / "box"), found.secrets)
+            # After the masks: what has a later change time is not ours.
+            prepared.base = replace(prepared.base, base_time_ns=_now_ns())
+            write_baseline(prepared.baseline, prepared.base).close()
         except OSError as error:
             raise _explain(error, prepared.spec.run_dir) from error
 
@@ -181,15 +184,13 @@ class _Preparation:
         return None, obstacle.reason
 
     def _finish_overlay(self, owner: BoxOwner, overlay: Overlay) -> PreparedWorkspace:
-        base = self._make_base(WorkspaceMode.OVERLAY)
-        write_baseline(self.spec.run_dir / FILE, base).close()
         return PreparedWorkspace(
             mode=WorkspaceMode.OVERLAY,
             mode_reason="",
             uid=owner.uid,
             gid=owner.gid,
             mount=describe_mount(overlay, self.spec),
-            base=base,
+            base=Baseline(WorkspaceMode.OVERLAY, self.root, _now_ns()),
             spec=self.spec,
             root=self.descriptor,
             overlay=overlay,
@@ -209,7 +210,7 @@ class _Preparation:
             uid=owner.uid,
             gid=owner.gid,
             mount=mount,
-            base=self._make_base(WorkspaceMode.COPY),
+            base=Baseline(WorkspaceMode.COPY, self.root, _now_ns()),
             spec=self.spec,
             root=self.descriptor,
             overlay=None,
@@ -217,9 +218,10 @@ class _Preparation:
             notes=self.notes,
         )
 
-    def _make_base(self, mode: WorkspaceMode) -> Baseline:
-        # The precise clock: the file system's own one may lag behind it by a tick, never run ahead.
-        return Baseline(mode, self.root, time.time_ns())
+
+def _now_ns() -> int:
+    """The precise clock: the file system's own one may lag behind it by a tick, never run ahead."""
+    return time.time_ns()
 
 
 def _explain(error: OSError, run_dir: Path) -> ConfigError | SandboxError:

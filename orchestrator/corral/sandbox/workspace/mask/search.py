@@ -17,7 +17,9 @@ from corral.sandbox.workspace.mask.git_config import MAX_BYTES, strip_credential
 from corral.sandbox.workspace.mask.pattern import BUILT_IN, SNIFFED, MaskPatterns, is_secret_content
 
 MAX_ENTRIES = 100_000  # about 60 ms with warm caches
-MAX_S = 0.5  # for cold disks and network file systems
+MAX_S = 2.0  # for cold disks and network file systems
+MIN_ENTRIES = 1000
+"""So many are looked at however long it takes: on a busy machine a moment without the processor is no reason."""
 MAX_MASKS = 2000
 _SNIFF_BYTES = 16 << 10
 _BULK = frozenset(
@@ -81,7 +83,8 @@ class SecretSearch:
                 if in_git and not _holds_git_config(directory, name):
                     continue
                 (far if name in _BULK else near).append(f"{directory}{name}/")
-            if (near or far) and (self.seen >= self.max_entries or time.monotonic() > deadline):
+            is_late = time.monotonic() > deadline and self.seen >= MIN_ENTRIES
+            if (near or far) and (self.seen >= self.max_entries or is_late):
                 self.is_complete = False
                 return
 
