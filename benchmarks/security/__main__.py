@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="ATTACK", help="attacks or families; all if none is named")
     parser.add_argument("--write", type=Path, help="write the report to this file, too")
-    parser.add_argument("--gvisor", action="store_true", help="our box under the engine's runtime runsc, too")
+    parser.add_argument("--gvisor", action="store_true", help="plain Docker with its runtime runsc, too")
     arguments = parser.parse_args()
     wanted = set(arguments.names)
     ids = [a.id for a in ATTACKS.values() if not wanted or wanted & {a.id, a.family}]

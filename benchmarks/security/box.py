@@ -71,11 +71,11 @@ def parse_lines(text: bytes) -> dict[str, Outcome]:
 class Trial:
     """One box and the attacks that go into it."""
 
-    def __init__(self, folder: Path, image: str, *, limits: Limits | None = None, runtime: str = "runc") -> None:
+    def __init__(self, folder: Path, image: str, *, limits: Limits | None = None) -> None:
         self._workspace = make_workspace(folder)
         run_dir = folder / f"run-{secrets.token_hex(4)}"
         run_dir.mkdir(mode=0o700)
-        self._spec = SandboxSpec(self._workspace, run_dir, run_dir.name, image=image, runtime=runtime)
+        self._spec = SandboxSpec(self._workspace, run_dir, run_dir.name, image=image)
         if limits is not None:
             self._spec = replace(self._spec, limits=limits)
         self._env: dict[str, str] = {}
@@ -227,7 +227,7 @@ def find_left(container_id: str, run_id: str, mount: str) -> dict[str, str]:
         containers = [c["Id"] for c in engine.api.containers(all=True)]
         volumes = engine.api.volumes(filters={"label": f"{RUN}={run_id}"})["Volumes"] or []
     processes = [path for path in Path("/proc").glob("[0-9]*/cgroup") if _mentions(path, container_id)]
-    mounts = Path("/proc/self/mountinfo").read_text()
+    mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
     return {
         "container": "it is in the engine's list" if container_id in containers else "",
         "volume": f"{len(volumes)} volumes" if volumes else "",
@@ -238,12 +238,12 @@ def find_left(container_id: str, run_id: str, mount: str) -> dict[str, str]:
 
 def _mentions(path: Path, text: str) -> bool:
     try:
-        return text in path.read_text()
+        return text in path.read_text(errors="replace")
     except OSError:
         return False
 
 
-async def attack_box(folder: Path, image: str, ids: Iterable[str], *, runtime: str = "runc") -> dict[str, Outcome]:
+async def attack_box(folder: Path, image: str, ids: Iterable[str]) -> dict[str, Outcome]:
     """Every attack of `ids` against boxes with the default configuration (three: two have small limits)."""
     attacks = [ATTACKS[name] for name in ids]
     small = [attack for attack in attacks if attack.needs == "small"]
@@ -253,5 +253,5 @@ async def attack_box(folder: Path, image: str, ids: Iterable[str], *, runtime: s
     for name, part, limits in (("box", usual, None), ("small", small, SMALL), ("slow", slow, SLOW)):
         if part:
             (folder / name).mkdir()
-            found |= await Trial(folder / name, image, limits=limits, runtime=runtime).attack(part)
+            found |= await Trial(folder / name, image, limits=limits).attack(part)
     return found

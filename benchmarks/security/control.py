@@ -69,7 +69,7 @@ _OPEN_UP = (
 )
 _RUN_OPEN = 'exec 9</usr/bin/id; exec setpriv --inh-caps +chown "$@"'
 """A descriptor and a capability are handed down."""
-KINDS = {"plain": _PLAIN, "open": _OPEN}
+KINDS = {"plain": _PLAIN, "open": _OPEN, "gvisor": {**_HIGHER, "runtime": "runsc", "network_mode": "none"}}
 
 
 class Control:
@@ -100,9 +100,11 @@ class Control:
     @contextlib.contextmanager
     def _started(self) -> Iterator[Any]:
         with contextlib.ExitStack() as stack:
-            world = self._start_world(stack)
             binds = [f"{self._workspace}:/workspace"]
-            shared = {"network_mode": f"container:{world.id}"}
+            shared = {}
+            if self._kind != "gvisor":  # which has a network of its own making, and none here
+                world = self._start_world(stack)
+                shared["network_mode"] = f"container:{world.id}"
             if self._kind == "open":
                 binds.append(f"{self._workspace}:{self._workspace}")
                 binds.append(f"{self._workspace}/host.sock:/var/run/docker.sock")

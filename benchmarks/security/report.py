@@ -29,8 +29,9 @@ _METHOD = """\
   no check**: each must succeed in plain or in open. Where even the open one is told that the kernel has no such call,
   the attack is not counted.
 
-- **gVisor**, where the engine has it: our box under `runsc`. There a call that gets through reaches gVisor's own kernel
-  and not the host's, and the engine's filter is not applied; what it allows its guests shows as a success.
+- **gVisor**, where the engine has it: plain Docker with the runtime `runsc`, as root. A call that gets through reaches
+  gVisor's own kernel and not the host's, and the engine's filter is not applied: a success there is one inside a
+  second kernel. It has no network here, and attacks on limits are not tried: a bomb ends the whole of it.
 
 A call of the kernel counts as reached when it answers anything but a refusal; arguments are such that no harm is done.
 What would live into the next box looks for itself there: ours is a second box over the same workspace; the controls
