@@ -20,6 +20,7 @@ from corral.sandbox.channel.wire import Empty, warm_adapters
 from corral.sandbox.container import HOSTS, build_command_env, build_config, fit_limits, load_seccomp_profile
 from corral.sandbox.engine import Engine, ImageFacts, run_in_thread
 from corral.sandbox.guard import Stillness, describe_breach
+from corral.sandbox.halt import Halt
 from corral.sandbox.janitor import Janitor, start_janitor
 from corral.sandbox.labels import RUN, labels
 from corral.sandbox.spec import SANDBOX_IMAGE, Limits, SandboxSpec, WorkspaceMode
@@ -229,6 +230,8 @@ class DockerSandbox(BoxOperations):
         if prepared.has_kernel_limits:
             return None
         bounds = Bounds(limits.workspace_bytes, limits.workspace_inodes, limits.min_free_bytes)
+        if self._engine.is_local and self._box is not None:
+            self._stillness.halt = Halt.find(self._box.id, prepared.uid)
         if prepared.upper is not None:
             meter: Meter = UpperMeter(
                 prepared.upper,
@@ -245,6 +248,8 @@ class DockerSandbox(BoxOperations):
         return self.scan_tree(hash_files=False)
 
     def _on_breach(self, breach: Breach) -> None:
+        if self._stillness.halt is not None:
+            self._stillness.halt.kill()  # the engine takes longer than a write of a gigabyte
         self._channel.end(describe_breach(breach))
 
     def _describe(self, image: ImageFacts, hello: HelloReply, start_s: float) -> BoxInfo:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from corral.errors import BoxLost, SandboxError, ToolError
+from corral.sandbox.halt import Halt
 from corral.sandbox.workspace import Breach
 from corral.schema.size import show_size
 from corral_protocol.message import Method
@@ -24,6 +25,8 @@ class Stillness:
     def __init__(self, freeze: Callable[[], Awaitable[object]], thaw: Callable[[], Awaitable[object]]) -> None:
         self._freeze = freeze
         self._thaw = thaw
+        self.halt: Halt | None = None
+        """The quicker way, where there is one."""
         self._turn = asyncio.Lock()
         self._is_wanted = False
 
@@ -42,14 +45,26 @@ class Stillness:
             if self._is_wanted:
                 yield
                 return
-            freezing = asyncio.ensure_future(self._freeze())
-            try:
-                await asyncio.wait({freezing}, timeout=_FREEZE_S)
+            if self.halt is not None and self.halt.stop():
+                try:
+                    yield
+                finally:
+                    self.halt.resume()
+                return
+            async with self._frozen():
                 yield
-            finally:
-                with contextlib.suppress(SandboxError, ToolError):
-                    await self._thaw()
-                await asyncio.gather(freezing, return_exceptions=True)
+
+    @contextlib.asynccontextmanager
+    async def _frozen(self) -> AsyncIterator[None]:
+        """By the toolbox."""
+        freezing = asyncio.ensure_future(self._freeze())
+        try:
+            await asyncio.wait({freezing}, timeout=_FREEZE_S)
+            yield
+        finally:
+            with contextlib.suppress(SandboxError, ToolError):
+                await self._thaw()
+            await asyncio.gather(freezing, return_exceptions=True)
 
 
 def describe_breach(breach: Breach) -> BoxLost:

@@ -19,7 +19,7 @@ _NOISE_BYTES = 64 << 20
 """A full disk that this box did not fill is not its fault."""
 _SLACK_BYTES, _SLACK_INODES = 16 << 20, 1000
 """How far past a limit the estimate goes before the box is held: else it would be held all the time at the limit."""
-_BYTES_PER_S, _INODES_PER_S = 8 << 30, 200_000
+_BYTES_PER_S, _INODES_PER_S = 16 << 30, 200_000
 """More than any writer can do: with the rest up to a limit, how long nobody needs to look."""
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.005, 0.5
 _LOOK_FACTOR = 20  # looks that are not needed take at most 5 % of one core
