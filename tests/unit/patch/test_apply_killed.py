@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Set
 from pathlib import Path
 
@@ -90,7 +91,9 @@ def _die_at(step: int, since: str, steps: Set[str]) -> None:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))  # what a killed one leaves there is gc's
     return Scene(make_box(tmp_path))
 
 
