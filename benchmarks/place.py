@@ -75,7 +75,10 @@ class Place:
             run_dir.close()
 
     def sandbox(self, workspace: Path, run_dir: RunDir) -> DockerSandbox:
-        return DockerSandbox(SandboxSpec(workspace, run_dir.path, run_dir.run_id, image=self.image))
+        return DockerSandbox(self.spec(workspace, run_dir))
+
+    def spec(self, workspace: Path, run_dir: RunDir) -> SandboxSpec:
+        return SandboxSpec(workspace, run_dir.path, run_dir.run_id, image=self.image)
 
 
 @contextlib.contextmanager

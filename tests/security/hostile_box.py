@@ -13,6 +13,7 @@ from typing import Any
 from corral.errors import BoxLost, SandboxError, SandboxProtocolError
 from corral.sandbox.channel import BoxOperations, Channel, open_channel, run_call
 from corral_protocol import FrameDecoder, encode_chunk, encode_control
+from corral_protocol.message import ProcessEvents
 
 STDOUT, STDERR = 1, 2
 
@@ -20,8 +21,9 @@ STDOUT, STDERR = 1, 2
 class HostileBox(BoxOperations):
     """Both ends: the host's as operations and `channel`, the box's as `say`, `send`, `hear`."""
 
-    def __init__(self, channel: Channel, peer: socket.socket) -> None:
+    def __init__(self, channel: Channel, peer: socket.socket, told: list[tuple[str, ProcessEvents]]) -> None:
         self.channel = channel
+        self.told = told
         self._peer = peer
         self._decoder = FrameDecoder()
         self._heard: list[bytes] = []
@@ -71,7 +73,9 @@ async def open_hostile_box() -> AsyncIterator[HostileBox]:
     async def diagnose() -> SandboxError:
         return BoxLost("the box hung up")
 
-    box = HostileBox(await open_channel(host, diagnose), peer)
+    told: list[tuple[str, ProcessEvents]] = []
+    channel = await open_channel(host, diagnose, lambda call, batch: told.append((call, batch)))
+    box = HostileBox(channel, peer, told)
     try:
         yield box
     finally:

@@ -9,7 +9,7 @@ import pytest
 from tests.security.hostile_box import open_hostile_box
 
 from corral.errors import BoxLost, SandboxProtocolError, ToolError
-from corral_protocol.message import Method, Pong
+from corral_protocol.message import MAX_EVENTS, EventKind, Method, Pong, ProcessEvent, ProcessEvents
 
 PONG = {"uptime_s": 1.0}
 ERROR = {"code": -32000, "message": "no", "data": {"code": "busy", "details": {}}}
@@ -26,6 +26,7 @@ FORGED: dict[str, dict[str, Any]] = {
     "request": {"id": 1, "method": "ping", "params": {}},
     "unknown_notification": {"method": "approve", "params": {}},
     "host_notification": {"method": "exec.cancel", "params": {"id": 1}},
+    "events_of_no_command": {"method": "process.events", "params": {"id": 1, "dropped": 0, "events": []}},
     "log_without_text": {"method": "log", "params": {}},
     "error_is_text": {"id": 1, "error": "no"},
     "error_of_another_number": {"id": 1, "error": ERROR | {"code": -32601}},
@@ -117,3 +118,55 @@ async def test_silence_ends_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(error, BoxLost)
         assert "does not answer" in error.message
         task.cancel()
+
+
+EVENT = {"kind": "exec", "pid": 7, "parent": 1, "uid": 5}
+FORGED_EVENTS: dict[str, dict[str, Any]] = {
+    "of_another_call": {"id": 2, "dropped": 0, "events": []},
+    "of_true": {"id": True, "dropped": 0, "events": []},
+    "unknown_kind": {"id": 1, "dropped": 0, "events": [EVENT | {"kind": "approve"}]},
+    "unknown_mark": {"id": 1, "dropped": 0, "events": [EVENT | {"mark": "trusted"}]},
+    "unknown_field": {"id": 1, "dropped": 0, "events": [EVENT | {"exit_code": 0}]},
+    "pid_is_text": {"id": 1, "dropped": 0, "events": [EVENT | {"pid": "7"}]},
+    "pid_is_negative": {"id": 1, "dropped": 0, "events": [EVENT | {"pid": -7}]},
+    "port_is_none": {"id": 1, "dropped": 0, "events": [EVENT | {"kind": "connect", "port": 65536}]},
+    "argument_is_no_name": {"id": 1, "dropped": 0, "events": [EVENT | {"argv": ["a\0b"]}]},
+    "path_is_no_name": {"id": 1, "dropped": 0, "events": [EVENT | {"path": "\0!"}]},
+    "dropped_is_negative": {"id": 1, "dropped": -1, "events": []},
+}
+
+
+@pytest.mark.parametrize("params", FORGED_EVENTS.values(), ids=FORGED_EVENTS.keys())
+async def test_refuses_forged_process_events(params: dict[str, Any]) -> None:
+    async with open_hostile_box() as box:
+        call = asyncio.ensure_future(box.exec(["true"]))
+        await box.hear()
+        await box.say(method="process.events", params={"id": 1, "dropped": 0, "events": [EVENT]})
+        await box.say(method="process.events", params=params)
+        with pytest.raises(SandboxProtocolError):
+            await asyncio.wait_for(call, 5)
+        assert [told for _, told in box.told] == [ProcessEvents(1, 0, [ProcessEvent(EventKind.EXEC, 7, 1, 5)])]
+
+
+async def test_a_box_that_tells_of_too_many_processes_is_ended() -> None:
+    async with open_hostile_box() as box:
+        call = asyncio.ensure_future(box.exec(["true"]))
+        await box.hear()
+        for _ in range(MAX_EVENTS // 2000):
+            await box.say(method="process.events", params={"id": 1, "dropped": 0, "events": [EVENT] * 2000})
+        await box.say(method="process.events", params={"id": 1, "dropped": 3, "events": []})
+        assert not box.channel.is_ending
+        await box.say(method="process.events", params={"id": 1, "dropped": 3, "events": [EVENT]})
+        with pytest.raises(SandboxProtocolError, match=str(MAX_EVENTS + 1)):
+            await asyncio.wait_for(call, 5)
+        assert sum(len(told.events) for _, told in box.told) == MAX_EVENTS
+
+
+async def test_a_count_of_dropped_events_never_shrinks() -> None:
+    async with open_hostile_box() as box:
+        call = asyncio.ensure_future(box.exec(["true"]))
+        await box.hear()
+        for dropped in (3, 2):
+            await box.say(method="process.events", params={"id": 1, "dropped": dropped, "events": []})
+        with pytest.raises(SandboxProtocolError):
+            await asyncio.wait_for(call, 5)

@@ -36,6 +36,7 @@ class Method(StrEnum):
     CREDIT = "stream.credit"  # Credit: the receiver of the stream lets the sender send so many bytes more
     CLOSE = "stream.close"  # StreamClose: the sender of the stream has sent all
     LOG = "log"  # box to host: LogLine, for the crash log only
+    EVENTS = "process.events"  # box to host: ProcessEvents of an exec, also after its answer, until its last process
 
 
 INITIAL_CREDIT = 256 << 10
@@ -53,6 +54,7 @@ class Hello:
     lease_s: float = 60.0  # without any frame for so long the box ends itself
     spare_supervisors: int = 2
     max_calls: int = 64  # concurrent calls; more answer `busy`
+    watch: bool = True  # tell what is started and connected to
 
 
 @dataclass(frozen=True)
@@ -355,6 +357,54 @@ class StreamClose:
     stream: int
     total: int  # bytes sent on this stream
     error: str = ""  # an ErrorCode when the stream ended early
+
+
+class EventMark(StrEnum):
+    """What is odd about an event."""
+
+    NONE = ""
+    NOT_FOUND = "not_found"  # there was no such program when it was looked for
+    UNREADABLE = "unreadable"  # the process does not let itself be read
+    MEMORY = "memory"  # a program that is in no file
+    DELETED = "deleted"  # a program whose file has no name any more
+
+
+class EventKind(StrEnum):
+    EXEC = "exec"  # execve, execveat
+    CONNECT = "connect"
+    BIND = "bind"
+    SEND = "send"  # sendto with an address
+    SOCKET = "socket"  # a datagram or raw socket of an internet family: what it sends later is not seen
+
+
+@dataclass(frozen=True)
+class ProcessEvent:
+    """A call that a process of the box was about to make. Whether it succeeded is not known."""
+
+    kind: EventKind
+    pid: int  # in the box; 0 when the process had gone
+    parent: int
+    uid: int
+    path: str = ""  # name, of exec; as given, relative to cwd
+    argv: list[str] = field(default_factory=list)  # names
+    cwd: str = ""  # name
+    cut: bool = False  # path, argv or cwd is not whole
+    protocol: str = ""  # tcp, udp, unix, ...
+    host: str = ""  # name: an address, or the path of a unix socket, "@..." when it is abstract
+    port: int = 0
+    errno: int = 0  # what the supervisor answered; 0: it let the call go on
+    mark: EventMark = EventMark.NONE
+
+
+@dataclass(frozen=True)
+class ProcessEvents:
+    id: int  # of the exec
+    dropped: int  # events of this exec that were not kept, so far
+    events: list[ProcessEvent] = field(default_factory=list)
+
+
+MAX_EVENTS = 40_000
+"""Of one exec; a box that sends more breaks the rules."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from corral_protocol.name import encode_name
 from corral_toolbox import environment
 from corral_toolbox.channel import wire
 from corral_toolbox.channel.stream import Capture, Sink, Source
+from corral_toolbox.forked import claim
 from corral_toolbox.forked.supervisor import MAX_MESSAGE
 from corral_toolbox.kernel import syscall
 
@@ -16,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from corral_toolbox.channel.request import ExecRequest
     from corral_toolbox.forked.command import CallFacts, Instruction
+    from corral_toolbox.forked.observer import Batch
     from corral_toolbox.loop import Timer
     from corral_toolbox.pool import Supervisor
     from corral_toolbox.server import Server
@@ -58,6 +60,7 @@ class Call:
         self._not_started: int | None = None
         self._wait_status: int | None = None
         self._background = 0
+        self._unsent = 0
         self._cpu_s = 0.0
         self._max_rss = 0
         self._is_draining = False
@@ -73,11 +76,11 @@ class Call:
 
         Everything that can wait until the command is on its way does.
         """
-        instruction, shell_fd = self._build_instruction()
+        self._facts, shell_fd = self._build_facts()
         pipes = self._open_pipes(shell_fd)
         theirs = [pipe.theirs for pipe in pipes]
         try:
-            self._hand_over((*instruction, tuple(pipe.numbers for pipe in pipes)), theirs)
+            self._hand_over((*self._facts, tuple(pipe.numbers for pipe in pipes)), theirs)
         except OSError:
             for pipe in pipes:
                 os.close(pipe.ours)
@@ -102,7 +105,7 @@ class Call:
                 supervisor.call = self
                 return
 
-    def _build_instruction(self) -> tuple["CallFacts", int]:
+    def _build_facts(self) -> tuple["CallFacts", int]:
         box, request = self._server.box, self._request
         env = dict(box.env)
         env.update(request.env)
@@ -163,6 +166,34 @@ class Call:
     def on_not_started(self, exit_code: int, text: str) -> None:
         self._not_started = exit_code
         self.notices.append(text)
+
+    def on_events(self, supervisor: int, batch: "Batch | None") -> None:
+        """What was started and connected to since the last time, for the host."""
+        if batch is None:
+            return
+        events, dropped = batch
+        if self._server.loop.outbox.is_control_congested:
+            self._unsent += len(events)
+            events = []
+        events = [self._describe_command(supervisor, int(event)) if event.isdigit() else event for event in events]
+        self._server.loop.outbox.put_control(wire.encode_events(self.id, events, dropped + self._unsent))
+
+    def _describe_command(self, supervisor: int, pid: int) -> bytes:
+        """The command itself, which nobody can look into before it has started: as it was asked for."""
+        path, argv, _, cwd, _, _, uid, _ = self._facts
+        shown, is_cut = claim.bound_argv(argv)
+        event: wire.Message = {
+            "kind": "exec",
+            "pid": pid,
+            "parent": supervisor,
+            "uid": uid,
+            "path": encode_name((path or argv[0])[: claim.MAX_PATH]),
+            "argv": [encode_name(word) for word in shown],
+            "cwd": encode_name(cwd[: claim.MAX_PATH]),
+        }
+        if is_cut:
+            event["cut"] = True
+        return wire.encode_json(event)
 
     def on_ended(self, status: int, is_left: bool, background: int, cpu_s: float, max_rss: int) -> None:
         """The command's own process has ended."""

@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from corral_toolbox.call import Call
     from corral_toolbox.loop import Loop
+    from corral_toolbox.server import Box
 
 _EPOLLIN = 1
 _RETRY_S = 0.5
@@ -30,11 +31,11 @@ class Supervisor:
 
 
 class Pool:
-    def __init__(self, loop: "Loop", spares: int, open_files: int) -> None:
+    def __init__(self, loop: "Loop", box: "Box", open_files: int) -> None:
         self._loop = loop
-        self._target = spares
-        self._wanted = spares
-        self._open_files = open_files
+        self._target = box.spares
+        self._wanted = box.spares
+        self._facts = open_files, box.uid, box.gid, not box.why_unwatched
         self._spares: list[Supervisor] = []
         self._by_pid: dict[int, Supervisor] = {}
         self._is_refilling = False
@@ -82,7 +83,7 @@ class Pool:
     def _spawn(self) -> None:
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         try:
-            pid = fork_into(theirs.fileno(), lambda: supervisor.run_supervisor(self._open_files))
+            pid = fork_into(theirs.fileno(), lambda: supervisor.run_supervisor(*self._facts))
         except OSError:
             ours.close()
             raise
@@ -162,13 +163,18 @@ class Pool:
             call.notices.append(str(facts[0]))
         elif kind == supervisor.NOT_STARTED:
             call.on_not_started(*facts)  # type: ignore[arg-type]
+        elif kind == supervisor.EVENTS:
+            call.on_events(item.pid, *facts)  # type: ignore[arg-type]
         elif kind == supervisor.ENDED:
+            batch, *facts = facts  # type: ignore[assignment]
+            call.on_events(item.pid, batch)  # type: ignore[arg-type]
             if not facts[1]:
                 self._release(item)
             call.on_ended(*facts)  # type: ignore[arg-type]
         elif kind == supervisor.GONE:
             item.call = None
-            call.on_gone(*facts)  # type: ignore[arg-type]
+            call.on_events(item.pid, facts[0])  # type: ignore[arg-type]
+            call.on_gone(*facts[1:])  # type: ignore[arg-type]
 
     def _release(self, item: Supervisor) -> None:
         """Its call left nothing behind: it waits for the next one already."""

@@ -15,7 +15,7 @@ from corral_toolbox.call import Call
 from corral_toolbox.channel import wire
 from corral_toolbox.channel.request import ExecRequest
 from corral_toolbox.file_pool import FilePool
-from corral_toolbox.kernel import counter, disposition, landlock, process
+from corral_toolbox.kernel import counter, disposition, landlock, notify, process
 from corral_toolbox.pool import Pool
 from corral_toolbox.population import Population
 from corral_toolbox.rest import Rest
@@ -39,6 +39,10 @@ class End(Exception):
         self.status = status
 
 
+PROCESS_RECORD = "process_record"
+"""The capability to tell what is started and connected to."""
+
+
 class Box:
     """What `hello` told: whose commands run, where."""
 
@@ -57,11 +61,14 @@ class Box:
         self.lease_s = params.take_seconds("lease_s", 60.0) or 60.0
         self.spares = params.take_int("spare_supervisors", 2, 1, 64)
         self.max_calls = params.take_int("max_calls", 64, 1, 1024)
+        is_watched = params.take_bool("watch", True)
         params.done()
         if not self.workspace.startswith(b"/") or not self.home.startswith(b"/"):
             raise wire.Refusal(wire.INVALID_ARGUMENT, "workspace and home must be absolute")
         self.shell = environment.find_shell()
         self.env = environment.build_base(self.home, self.shell, env)
+        self.why_unwatched = notify.explain_missing() if is_watched else "nobody asked for it"
+        """Why processes and connections are not recorded; "" when they are."""
         self.roots: list[tuple[bytes, bool]] = [(self.workspace, True), (b"/tmp", True)]
 
 
@@ -179,7 +186,7 @@ class Server:
         # SECURITY: before anything is forked, or that is not held (test_landlock.py). /proc: a process's own settings.
         is_confined = landlock.confine([box.workspace, box.home, b"/tmp", b"/dev/shm"], [b"/dev", b"/proc"])
         self.box = box
-        self.pool = Pool(self.loop, box.spares, self._open_files)
+        self.pool = Pool(self.loop, box, self._open_files)
         self.files = FilePool(self)
         self.population = Population(self.loop, self.pool, self.files)
         self.rest = Rest(self.loop, self.pool, self.files, self.population)
@@ -193,7 +200,11 @@ class Server:
                 "python": sys.version.split()[0],
                 "has_shell": wire.show_name(box.shell),
                 "workspace_root": environment.list_root(box.workspace, box.uid, box.gid),
-                "capabilities": ["exec", "files", "freeze", "stats", *(["landlock"] if is_confined else [])],
+                "capabilities": [
+                    *("exec", "files", "freeze", "stats"),
+                    *([] if box.why_unwatched else [PROCESS_RECORD]),
+                    *(["landlock"] if is_confined else []),
+                ],
                 "cgroup": self.counters.layout,
             },
         )

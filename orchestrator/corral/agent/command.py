@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from corral.agent.limit import Count
 from corral.agent.run import Ending, RunRecord
 from corral.agent.stop import StopReason
-from corral.sandbox.base import Sandbox, Sink
+from corral.sandbox.base import CALL, Sandbox, Sink
 from corral.schema.events import ToolFinished, ToolStarted
 from corral.schema.tools import ToolStatus
 from corral.schema.visible import visible
@@ -37,6 +37,7 @@ class Command:
     async def __call__(self, sandbox: Sandbox) -> Ending:
         """Run it to its end. The command's own failure is a result, never an error."""
         self.record.append(self._started())
+        CALL.set(CALL_ID)
         result = await sandbox.exec(
             list(self.argv),
             cwd=self.cwd,

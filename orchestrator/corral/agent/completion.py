@@ -6,7 +6,7 @@ import base64
 from dataclasses import dataclass, field
 
 from corral.context.untrusted import wrap_untrusted
-from corral.sandbox.base import Sandbox
+from corral.sandbox.base import CALL, Sandbox
 from corral.schema.events import Source, ToolFinished, ToolStarted
 from corral.schema.tools import ToolResult, ToolStatus
 from corral.tools.base import Recorder
@@ -40,6 +40,7 @@ class Completion:
                 timeout_s=self.timeout_s,
             )
         )
+        CALL.set(call_id)
         result = await self.sandbox.shell(self.command, timeout_s=self.timeout_s)
         holds = result.status is ExecStatus.EXITED and result.exit_code == 0
         text = clean(_last_output(result))

@@ -12,12 +12,12 @@ Watch = Callable[[Event], None]
 
 
 class WatchedRecord:
-    """A RecordLog as the run uses it, with a watcher. One that fails is not called again and does not end the run:
+    """A RecordLog as the run uses it, with watchers. One that fails is not called again and does not end the run:
     `watch_error` keeps why."""
 
-    def __init__(self, log: RecordLog, watch: Watch) -> None:
+    def __init__(self, log: RecordLog, *watches: Watch) -> None:
         self._log = log
-        self._watch: Watch | None = watch
+        self._watches = list(watches)
         self.watch_error: Exception | None = None
 
     @property
@@ -35,9 +35,10 @@ class WatchedRecord:
         return event if event is None else self._tell(event)
 
     def _tell(self, event: Event) -> Event:
-        if self._watch is not None:
+        for watch in tuple(self._watches):
             try:
-                self._watch(event)
+                watch(event)
             except Exception as error:
-                self._watch, self.watch_error = None, error
+                self._watches.remove(watch)
+                self.watch_error = error
         return event

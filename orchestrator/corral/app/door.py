@@ -71,7 +71,12 @@ async def execute(
         outcome = await run.execute(command)
         parts.end(outcome.ending.summary or outcome.ending.reason.value)
         return ExecOutcome(
-            parts.run_dir.run_id, parts.run_dir.path, outcome, command.result, parts.kept_patch(outcome.patch)
+            parts.run_dir.run_id,
+            parts.run_dir.path,
+            outcome,
+            command.result,
+            parts.kept_patch(outcome.patch),
+            parts.activity,
         )
 
 
@@ -111,6 +116,7 @@ async def run_agent(
                 outcome,
                 parts.kept_patch(outcome.patch),
                 model.name,
+                parts.activity,
                 diverged=model.diverged if isinstance(model, ReplayModel) else 0,
                 watch_error=parts.watch_error,
             )

@@ -10,14 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corral.agent.run import Run, RunRecord, describe_start
+from corral.agent.processes import ProcessTrail
+from corral.agent.run import Run, describe_start
 from corral.agent.watch import Watch, WatchedRecord
 from corral.app.choice import parse_mode
 from corral.app.removal import remove_work
 from corral.app.request import BoxRequest
 from corral.config import Settings, load_settings
 from corral.errors import CorralError, RecordError
-from corral.record import RecordLog
+from corral.record import Activity, RecordLog
 from corral.sandbox.base import BoxInfo, Sandbox
 from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.spec import SANDBOX_IMAGE, SandboxSpec
@@ -38,11 +39,13 @@ class Prepared:
 
     settings: Settings
     run_dir: RunDir
-    record: RunRecord
+    record: WatchedRecord
     sandbox: Sandbox
     spec: SandboxSpec
     command: str
     started_at: str
+    trail: ProcessTrail
+    activity: Activity
     box: BoxInfo | None = None
     outcome: str = ""  # once it is over
 
@@ -75,6 +78,7 @@ class Prepared:
     async def tidy(self) -> None:
         """Make room for the end to be told, and leave nothing that an ordinary user could not remove."""
         self.run_dir.release_reserve()
+        self.trail.close()
         if os.geteuid() != 0:
             await remove_work(self.run_dir, self.spec.image)
 
@@ -90,7 +94,7 @@ class Prepared:
 
     @property
     def watch_error(self) -> Exception | None:
-        return self.record.watch_error if isinstance(self.record, WatchedRecord) else None
+        return self.record.watch_error
 
 
 MakeSandbox = Callable[[SandboxSpec], Sandbox]
@@ -110,8 +114,11 @@ def prepare(
         parts: Prepared | None = None
         try:
             with closing(RecordLog.open(run_dir.record)) as log:
-                record: RunRecord = WatchedRecord(log, watch) if watch else log
-                parts = Prepared(settings, run_dir, record, make_sandbox(spec), spec, command, _now())
+                activity = Activity()
+                record = WatchedRecord(log, lambda event: activity.add(event.payload), *([watch] if watch else []))
+                trail = ProcessTrail(record)
+                spec = replace(spec, observe=trail.observe)
+                parts = Prepared(settings, run_dir, record, make_sandbox(spec), spec, command, _now(), trail, activity)
                 with closing(parts):
                     parts.write_meta()
                     yield parts

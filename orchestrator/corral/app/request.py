@@ -9,6 +9,7 @@ from corral.agent.budget import Limits as AgentLimits
 from corral.agent.command import find_cause
 from corral.agent.run import Outcome
 from corral.errors import BoxLost
+from corral.record import Activity
 from corral.sandbox.spec import Limits as BoxLimits
 from corral_protocol.message import ExecResult
 
@@ -43,6 +44,7 @@ class ExecOutcome:
     outcome: Outcome
     result: ExecResult | None
     patch_file: Path | None  # None when nothing changed
+    activity: Activity = field(default_factory=Activity)
 
     @property
     def exit_code(self) -> int:
@@ -82,6 +84,7 @@ class AgentOutcome:
     outcome: Outcome
     patch_file: Path | None
     model: str
+    activity: Activity = field(default_factory=Activity)
     diverged: int = 0  # replay: requests that were not what the recorded model saw
     watch_error: Exception | None = None  # why the watcher was not called any more
 

@@ -75,6 +75,7 @@ def exec_command(
             hint="corral exec --help has the options; put -- before the command: corral exec [options] -- CMD ...",
         )
     from corral import app  # late: start-up time, and a mistake above is told at once
+    from corral.cli.activity import show_activity
     from corral.cli.summary import show_end
 
     request = app.ExecRequest(
@@ -94,6 +95,7 @@ def exec_command(
         print_json(_to_json(outcome))
     elif not quiet:
         show_end(outcome.outcome, outcome.run_id, outcome.patch_file)
+        show_activity(outcome.activity)
     return outcome.exit_code
 
 
@@ -174,6 +176,7 @@ def save_patch(kept: Path | None, target: Path) -> None:
 
 def _to_json(done: ExecOutcome) -> dict[str, object]:
     from corral.app import explain  # late: start-up time
+    from corral.cli.activity import SHOWN_JSON, activity_json
 
     result, outcome = done.result, done.outcome
     return {
@@ -188,6 +191,7 @@ def _to_json(done: ExecOutcome) -> dict[str, object]:
         "error": explain(outcome.error) if outcome.error else None,
         "duration_s": round(outcome.duration_s, 3),
         "box": describe_box(outcome.box) if outcome.box else None,
+        "activity": activity_json(done.activity, most=SHOWN_JSON),
         "changes": outcome.patch.model_dump(mode="json") if outcome.patch else None,
         "patch": str(done.patch_file) if done.patch_file else None,
         "run_dir": str(done.run_dir),

@@ -14,6 +14,7 @@ from corral.store.run_dir import find_run
 
 app = App(name="log", help="Read the record of a run.", help_format="plaintext")
 
+_MANY = 100_000  # as many claims as a record keeps
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 
@@ -108,6 +109,36 @@ def follow(run: str, *, json: Json = False) -> int:
 
     asyncio.run(print_events())
     return 0
+
+
+@app.command
+def processes(run: str, *, json: Json = False) -> int:
+    """Show what ran in the box as a tree, and whom it tried to reach. It is the box's word.
+
+    Parameters
+    ----------
+    run
+        The run's id.
+    json
+        One JSON object on stdout.
+    """
+    from corral.cli.activity import activity_json, describe_activity  # late: start-up time
+    from corral.record import Activity, Problem, read_events, render_problem
+
+    activity = Activity(max_processes=_MANY, max_connections=_MANY)
+    bad = False
+    for one in read_events(find_record(run)):
+        if isinstance(one, Problem):
+            bad = True
+            note(paint(render_problem(one), "red"))
+        else:
+            activity.add(one.payload)
+    if json:
+        print_json(activity_json(activity, most=_MANY))
+    else:
+        for line in describe_activity(activity, most=_MANY, alone=True):
+            print_line(line)
+    return int(bad)
 
 
 def find_record(run: str) -> Path:

@@ -129,6 +129,7 @@ async def _run(request: AgentRequest, *, as_json: bool) -> AgentOutcome:
 def show_result(outcome: AgentOutcome, *, as_json: bool) -> None:
     """The end: for people on stderr, for programs one last line of JSON."""
     from corral.app import explain  # late: start-up time
+    from corral.cli.activity import SHOWN_JSON, activity_json, show_activity
     from corral.cli.summary import show_end
 
     done = outcome.outcome
@@ -144,12 +145,14 @@ def show_result(outcome: AgentOutcome, *, as_json: bool) -> None:
                 "cost_usd": done.ending.cost_usd,
                 "error": explain(done.error) if done.error else None,
                 "limits_touched": list(done.limits_touched),
+                "activity": activity_json(outcome.activity, most=SHOWN_JSON),
                 "changes": done.patch.model_dump(mode="json") if done.patch else None,
                 "patch": str(outcome.patch_file) if outcome.patch_file else None,
                 "run_dir": str(outcome.run_dir),
             }
         )
     show_end(done, outcome.run_id, outcome.patch_file)
+    show_activity(outcome.activity)
 
 
 def check_positive(flag: str, value: Number) -> Number:

@@ -3,6 +3,7 @@
 log writes, reader and verify read, projection folds events to the run's state, show renders them for people.
 """
 
+from corral.record.activity import Activity, Connection, Process
 from corral.record.actor import find_actor
 from corral.record.log import RecordLog
 from corral.record.projection import Ledger, RunState, fold, load_state
@@ -14,10 +15,13 @@ RECORD_NAME = "record.jsonl"
 
 __all__ = [
     "RECORD_NAME",
+    "Activity",
+    "Connection",
     "Head",
     "Ledger",
     "Loaded",
     "Problem",
+    "Process",
     "RecordLog",
     "RunState",
     "VerifyReport",

@@ -125,10 +125,10 @@ _DETAILS: dict[EventKind, Callable[[Any], tuple[str, str]]] = {
     ),
     EventKind.TOOL_STARTED: lambda p: (p.call_id, f"{p.tool} {_json(p.arguments)}"),
     EventKind.TOOL_FINISHED: _tool_finished,
-    EventKind.PROCESS_STARTED: lambda p: (p.call_id, f"{p.pid} {p.program} {_json(list(p.argv))}"),
+    EventKind.PROCESS_STARTED: lambda p: (p.call_id, _join(f"{p.pid} {p.program} {_json(list(p.argv))}", p.mark)),
     EventKind.CONNECTION_ATTEMPTED: lambda p: (
         p.call_id,
-        _join(f"{p.protocol} {p.host}:{p.port}", "allowed" if p.allowed else "refused", p.reason),
+        _join(f"{p.pid} {p.operation} {p.protocol} {p.host}:{p.port}", "allowed" if p.allowed else p.outcome, p.reason),
     ),
     EventKind.CHECKPOINT_MADE: lambda p: (p.checkpoint_id, _join(p.name, p.reason)),
     EventKind.CONTEXT_COMPACTED: lambda p: (

@@ -8,6 +8,7 @@ broke the rules of the channel. tests/contract/ holds every implementation to th
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
@@ -22,9 +23,17 @@ from corral_protocol.message import (
     FreezeReply,
     Listing,
     PatchResult,
+    ProcessEvents,
     Stats,
     TreeEntry,
 )
+
+CALL: ContextVar[str] = ContextVar("corral_call", default="")
+"""The record's name of the call that asks the box: what the box tells about its processes, also much later, carries it.
+"""
+
+Observe = Callable[[str, ProcessEvents], None]
+"""Receives what a call's processes did, with the call's name, on the event loop: must neither block nor raise."""
 
 Sink = Callable[[memoryview], Awaitable[None] | None]
 """Receives output bytes in order as they arrive, on the event loop: must not block.

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from corral.errors import BoxLost, ImageError, SandboxError, SandboxProtocolError, ToolError
+from corral.sandbox.base import Observe
 from corral.sandbox.channel import Channel, open_channel, run_call
 from corral.sandbox.container import TOOLBOX, choose_name
 from corral.sandbox.engine import CHANGE_S, Engine, NameTaken
@@ -24,12 +25,13 @@ _BUILD_HINT = "build it with: corral image build"
 class Box:
     """Opened once, closed once. close() is right at any moment, also in the middle of open()."""
 
-    def __init__(self, engine: Engine, janitor: Janitor) -> None:
+    def __init__(self, engine: Engine, janitor: Janitor, observe: Observe | None = None) -> None:
         self.id = ""
         self.name = ""
         self.channel: Channel | None = None
         self._engine = engine
         self._janitor = janitor
+        self._observe = observe
         self._watch: BoxWatch | None = None
         self._creating: asyncio.Task[str] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -45,7 +47,7 @@ class Box:
                 if attempt == _NAME_TRIES - 1:
                     raise
         sock = await self._engine.attach(self.id)
-        self.channel = await open_channel(sock, self._diagnose)
+        self.channel = await open_channel(sock, self._diagnose, self._observe)
         # A box that broke a rule, or died, is removed at once, not when somebody comes to dispose of it.
         self.channel.ended.add_done_callback(lambda _: self._start_closing())
         if before_start is not None:

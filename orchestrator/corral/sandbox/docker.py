@@ -55,6 +55,8 @@ from corral_protocol.message import (
 )
 
 _THAW_S = 5.0
+PROCESS_RECORD = "process_record"
+"""The toolbox's capability to tell what is started and connected to."""
 
 T = TypeVar("T")
 
@@ -186,7 +188,7 @@ class DockerSandbox(BoxOperations):
             hosts_file=prepared.write_hosts(HOSTS),
         )
         assert self._janitor is not None
-        self._box = Box(self._engine, self._janitor)
+        self._box = Box(self._engine, self._janitor, self._spec.observe)
         # SECURITY: secret files are masked while the container is made, and it waits for that before it starts
         # (test_workspace_docker.py::test_secret_files_are_placeholders).
         self._covering = asyncio.ensure_future(self._cover(prepared))
@@ -197,6 +199,7 @@ class DockerSandbox(BoxOperations):
             uid=prepared.uid,
             gid=prepared.gid,
             workspace=encode_name(self._spec.mount_point.encode()),
+            watch=self._spec.watch,
             env={encode_name(k.encode()): encode_name(v.encode("utf-8", "surrogateescape")) for k, v in env.items()},
         )
         return await self._box.greet(hello)
@@ -268,7 +271,7 @@ class DockerSandbox(BoxOperations):
             uid=prepared.uid,
             gid=prepared.gid,
             masked=prepared.masked,
-            warnings=(*prepared.warnings, *_missing_layers(hello)),
+            warnings=(*prepared.warnings, *_missing_layers(hello, is_watched=spec.watch)),
             start_s=start_s,
             limits=spec.limits,
             facts={name: visible(text, limit=100) for name, text in facts.items()},
@@ -342,7 +345,9 @@ def _name_own_image() -> str:
     return expected_tag()
 
 
-def _missing_layers(hello: HelloReply) -> Iterator[str]:
+def _missing_layers(hello: HelloReply, *, is_watched: bool) -> Iterator[str]:
     """What this kernel cannot add to the box's walls."""
     if "landlock" not in hello.capabilities:
         yield "no second layer around files: this kernel has no Landlock of ABI 2 (Linux 5.19)"
+    if is_watched and PROCESS_RECORD not in hello.capabilities:
+        yield "processes and connections are not recorded: this kernel or runtime has no seccomp user notification"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
+
+from corral_protocol.message import ProcessEvents
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -55,3 +58,5 @@ class SandboxSpec:
     env: dict[str, str] = field(default_factory=dict)
     mask: tuple[str, ...] | None = None  # gitignore-style patterns of secret files; None: the built-in list, (): none
     force: bool = False  # allow a workspace that is / or the home directory
+    watch: bool = True  # have the box tell what is started and connected to
+    observe: Callable[[str, ProcessEvents], None] | None = field(default=None, compare=False)  # see base.Observe

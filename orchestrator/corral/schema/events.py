@@ -361,6 +361,11 @@ class ProcessStarted(Payload):
     program: Line
     argv: Lines = ()
     cwd: Line = ""
+    uid: int = 0
+    mark: Name = ""
+    """`memory` (a program that is in no file), `deleted` and `unreadable` are suspicious; `not_found`: there was none
+    when it was looked for."""
+    cut: bool = False
 
 
 class ConnectionAttempted(Payload):
@@ -375,6 +380,10 @@ class ConnectionAttempted(Payload):
     port: int = 0
     allowed: bool = False
     reason: Line = ""
+    operation: Name = "connect"
+    """connect, bind, send, socket (one that can send without being seen again)"""
+    outcome: Literal["attempted", "refused"] = "refused"
+    """`attempted`: left to the kernel, whatever came of it."""
 
 
 class CheckpointMade(Payload):

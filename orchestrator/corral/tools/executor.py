@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from corral.context.untrusted import wrap_untrusted
 from corral.errors import SandboxError, ToolError
-from corral.sandbox.base import Sandbox
+from corral.sandbox.base import CALL, Sandbox
 from corral.schema.policy import ApprovalAnswer, ApprovalRequest, Approver, Decider, Decision, Effect
 from corral.schema.text import digest
 from corral.schema.tools import SideEffect, ToolCall, ToolResult, ToolStatus
@@ -208,6 +208,7 @@ class ToolExecutor:
     async def _run(self, progress: _Progress) -> ToolResult:
         tool = progress.ready
         limit_s = tool.time_limit(progress.arguments)
+        CALL.set(progress.call.id)
         context = ToolContext(progress.call.id, self._sandbox, self._outputs, self.shell)
         try:
             async with asyncio.timeout(limit_s) as clock:

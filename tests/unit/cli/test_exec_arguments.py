@@ -105,6 +105,13 @@ def test_json_of_a_command() -> None:
             "warnings": [],
             "start_s": 0.0,
         },
+        "activity": {
+            "processes_started": 0,
+            "connections_tried": 0,
+            "only_counted": 0,
+            "processes": [],
+            "connections": [],
+        },
         "changes": json.loads(outcome().outcome.patch.model_dump_json()),  # type: ignore[union-attr]
         "patch": "/d/run-1/patch.diff",
         "run_dir": "/d/run-1",

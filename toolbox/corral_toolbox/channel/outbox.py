@@ -12,6 +12,7 @@ from corral_toolbox.lean import deque
 _BATCH_BYTES = 128 << 10
 """Data handed to the kernel at once: what a control message may have to wait behind."""
 _CONGESTED_BYTES = 512 << 10
+_CONGESTED_CONTROL_BYTES = 8 << 20
 _MAX_CONTROL_BYTES = 64 << 20
 _MAX_VECTOR = 64
 
@@ -33,6 +34,11 @@ class Outbox:
     @property
     def is_congested(self) -> bool:
         return self._data_bytes > _CONGESTED_BYTES
+
+    @property
+    def is_control_congested(self) -> bool:
+        """The host is so far behind that what it never asked for must not be added."""
+        return self.is_blocked and self._control_bytes + sum(map(len, self._inflight)) > _CONGESTED_CONTROL_BYTES
 
     @property
     def is_empty(self) -> bool:

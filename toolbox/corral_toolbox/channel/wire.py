@@ -34,6 +34,7 @@ SENDING = frozenset((FETCH, TREE_SCAN))
 RECEIVING = frozenset((STORE, TREE_PUT))
 CREDIT = "stream.credit"
 CLOSE = "stream.close"
+EVENTS = "process.events"
 INITIAL_CREDIT = 256 << 10
 
 EXITED = "exited"
@@ -121,6 +122,17 @@ def parse_message(payload: bytes) -> Message:
 
 def encode_json(value: "Mapping[str, object]") -> bytes:
     return "".join(_encode(value, 0)).encode("ascii")
+
+
+def encode_events(request_id: int, events: list[bytes], dropped: int) -> bytes:
+    """A `process.events` notification of events that are encoded already."""
+    body = b'{"jsonrpc":"2.0","method":"%s","params":{"id":%d,"dropped":%d,"events":[%s]}}' % (
+        EVENTS.encode(),
+        request_id,
+        dropped,
+        b",".join(events),
+    )
+    return HEADER.pack(len(body)) + body
 
 
 def encode_message(message: Message) -> bytes:

@@ -1,13 +1,14 @@
 """Starts a command from its supervisor, by vfork.
 
 A fork would copy the interpreter's page tables, and exec would tear them down again: together as much time as the rest
-of a call. A vforked child borrows the supervisor's memory until it is the command, so it does only what posix_spawn
-can be told to; what else it inherits the supervisor makes of itself for that moment.
+of a call. A vforked child borrows the supervisor's memory until it is the command; what it inherits the supervisor
+makes of itself for that moment, but for the ids, which are the child's own from the start (kernel/spawn.py).
 """
 
 import os
 
 from corral_toolbox.kernel import syscall
+from corral_toolbox.kernel.spawn import Starter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,10 +39,12 @@ class NotStarted(Exception):
         self.exit_code = exit_code
 
 
-class OomScore:
-    """This process's own score with the kernel's out-of-memory killer, which what it starts inherits."""
+class Launcher:
+    """What a supervisor starts commands with, and its own score with the kernel's out-of-memory killer, which what it
+    starts inherits. Made once."""
 
     def __init__(self) -> None:
+        self.start = Starter().start
         self._fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
         self._own = os.pread(self._fd, 32, 0).strip()
 
@@ -68,30 +71,34 @@ class Launch:
         self._env = env
         self._uid, self._gid = ids
         # What is 2 in a supervisor is the box's crash log.
-        self._actions = [(os.POSIX_SPAWN_DUP2, 0, 2)]
+        self._copies = [(0, 2)]
         for fd, numbers in zip(files, places, strict=True):
-            self._actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number in numbers]
+            self._copies += [(fd, number) for number in numbers]
 
-    def spawn(self, path: bytes, score: OomScore) -> int:
+    def spawn(self, path: bytes, launcher: Launcher) -> int:
         """The pid. Raises OSError."""
         uid, gid = self._uid, self._gid
         if not uid or not gid:
             raise PermissionError("a command never runs as root")
-        score.set_victim()
-        # SECURITY: the child makes its real ids the effective ones, and exec these the saved ones: then none is 0, and
-        # with the last 0 went every capability (test_exec_isolation.py).
-        syscall.set_real_ids(uid, gid)
+        launcher.set_victim()
         try:
-            return os.posix_spawn(path, self._argv, self._env, file_actions=self._actions, resetids=True, setsid=True)
+            # SECURITY: with the last id that was 0 goes every capability (test_exec_isolation.py).
+            return launcher.start(path, self._argv, self._env, self._copies, uid, gid)
         finally:
-            syscall.set_real_ids(0, 0)
-            score.set_own()
+            launcher.set_own()
 
 
 def start_command(
-    instruction: "Instruction", files: list[int], score: OomScore, tell_notice: "Callable[[str], None]"
+    instruction: "Instruction",
+    files: list[int],
+    launcher: Launcher,
+    tell_notice: "Callable[[str], None]",
+    expect: "Callable[[], None]",
 ) -> int:
-    """Returns the command's pid. Raises NotStarted, or another OSError when no process can be had."""
+    """Returns the command's pid; `expect` is called before each try.
+
+    Raises NotStarted, or another OSError when no process can be had.
+    """
     path, argv, env, cwd, workspace, umask, uid, gid, places = instruction
     os.umask(umask)
     syscall.lend_ids(uid, gid)
@@ -102,7 +109,7 @@ def start_command(
     finally:
         syscall.lend_ids(0, 0)
     try:
-        return _spawn_first(name, candidates, Launch(argv, env, (uid, gid), files, places), score)
+        return _spawn_first(name, candidates, Launch(argv, env, (uid, gid), files, places), launcher, expect)
     finally:
         os.chdir("/")
 
@@ -134,11 +141,14 @@ def _look_up(name: bytes, search: bytes) -> list[bytes]:
     return [candidate for candidate in candidates if os.path.exists(candidate)]
 
 
-def _spawn_first(name: bytes, candidates: list[bytes], launch: Launch, score: OomScore) -> int:
+def _spawn_first(
+    name: bytes, candidates: list[bytes], launch: Launch, launcher: Launcher, expect: "Callable[[], None]"
+) -> int:
     failure = OSError(_ENOENT, "not found")
     for candidate in candidates:
+        expect()
         try:
-            return launch.spawn(candidate, score)
+            return launch.spawn(candidate, launcher)
         except OSError as error:
             if error.errno in (_EAGAIN, _ENOMEM):
                 raise

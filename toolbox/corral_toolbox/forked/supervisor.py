@@ -4,8 +4,9 @@ It starts the command, reaps everything below it and tells the first process, ou
 a subreaper and runs no untrusted code. When a call left nothing behind it waits for the next one, otherwise it stays
 until the last descendant has gone, and ends.
 
-All of that is done by its second thread, which has the untrusted user's real ids for the moment in which it starts a
-command. The kernel judges a signal to a process by its first thread, which stays root's: no `kill -9 -1` reaches it.
+All of that is done by its second thread, which is under the filter that the command inherits. The first answers what
+the filter asks, and keeps it as the record of what ran. Real, effective and saved ids of both stay root's: nothing
+untrusted can signal either, trace it or change its limits.
 """
 
 import _socket
@@ -15,15 +16,17 @@ import os
 import resource
 
 from corral_toolbox.forked.child import CONTROL_FD, tell_crash
-from corral_toolbox.forked.command import Instruction, NotStarted, OomScore, start_command
-from corral_toolbox.kernel import disposition, process, syscall
+from corral_toolbox.forked.command import Instruction, Launcher, NotStarted, start_command
+from corral_toolbox.forked.observer import Batch, Observer
+from corral_toolbox.kernel import disposition, notify, process, syscall
 
 # What it tells the first process, as marshalled tuples.
 READY = "ready"  # it waits for a call
 STARTED = "started"  # pid of the command
 BROKEN = "broken"  # errno, text: no process can be had, and it ends
-ENDED = "ended"  # wait status, is anything left below, how many of it live, processor seconds, largest resident size
-GONE = "gone"  # processor seconds, largest resident size: of everything, at its end
+ENDED = "ended"  # batch or None; wait status, is anything left, how many of it live, processor seconds, resident size
+GONE = "gone"  # batch or None; processor seconds, largest resident size: of everything, at its end
+EVENTS = "events"  # batch
 NOTICE = "notice"  # text
 NOT_STARTED = "not_started"  # exit code, text
 
@@ -35,37 +38,44 @@ box as a whole has its share of the machine by its cgroup. A command has it from
 _STACK_BYTES = 256 << 10
 
 
-def _tell(*message: str | float | None) -> None:
+def _tell(*message: "str | float | Batch | None") -> None:
     os.write(CONTROL_FD, marshal.dumps(message))
 
 
-def run_supervisor(open_files: int) -> None:
+def run_supervisor(open_files: int, uid: int, gid: int, watches: bool) -> None:
     """Serve calls, one after the other, until the first process closes the socket or a call leaves something behind."""
     syscall.set_subreaper()
     try:
         _lock_down(open_files)
-        score = OomScore()
+        launcher = Launcher()
     except OSError as error:
         _tell(BROKEN, error.errno, f"cannot lock commands down: {error}")
         return
     _thread.stack_size(_STACK_BYTES)
-    _thread.start_new_thread(_serve_calls, (score,))
-    forever = _thread.allocate_lock()
-    forever.acquire()
-    forever.acquire()
+    observer = Observer(uid, lambda batch: _tell(EVENTS, batch))
+    _thread.start_new_thread(_serve_calls, (launcher, observer, watches))
+    # Only to look: real, effective and saved ids stay, by which the kernel judges who may touch this process.
+    syscall.lend_ids(uid, gid)
+    try:
+        observer.run()
+    except BrokenPipeError:
+        os._exit(0)
 
 
-def _serve_calls(score: OomScore) -> None:
+def _serve_calls(launcher: Launcher, observer: Observer, watches: bool) -> None:
     """The second thread. It ends the process."""
     status = 70
     try:
+        if watches:
+            # SECURITY: before the first command, or that runs unseen (test_process_record.py).
+            observer.open(notify.install())
         control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, CONTROL_FD)
         # Kept: an allocation of this size is a mapping made and unmade for every message.
         buffer = memoryview(bytearray(MAX_MESSAGE))
-        _rehearse(score)
+        _rehearse(launcher, observer)
         os.nice(_NICE)
         _tell(READY)
-        while _serve(control, buffer, score):
+        while _serve(control, buffer, launcher, observer):
             pass
         status = 0
     except BrokenPipeError:  # the first process does not want this one any more
@@ -76,17 +86,19 @@ def _serve_calls(score: OomScore) -> None:
         os._exit(status)
 
 
-def _serve(control: _socket.socket, buffer: memoryview, score: OomScore) -> bool:
+def _serve(control: _socket.socket, buffer: memoryview, launcher: Launcher, observer: Observer) -> bool:
     """One call, from its instruction to its end; False when there will be no other."""
     received = _receive(control, buffer)
     if received is None:
         return False
     instruction, files = received
+    observer.begin()
     try:
-        child = start_command(instruction, files, score, lambda text: _tell(NOTICE, text))
+        child = start_command(instruction, files, launcher, lambda text: _tell(NOTICE, text), observer.expect)
     except NotStarted as error:
+        observer.begin()
         _tell(NOT_STARTED, error.exit_code, str(error))
-        _tell(ENDED, error.exit_code << 8, False, 0, 0.0, 0)
+        _tell(ENDED, None, error.exit_code << 8, False, 0, 0.0, 0)
         return True
     except OSError as error:
         _tell(BROKEN, error.errno, f"cannot start a process: {error.strerror}")
@@ -95,7 +107,7 @@ def _serve(control: _socket.socket, buffer: memoryview, score: OomScore) -> bool
         for fd in files:
             os.close(fd)
     _tell(STARTED, child)
-    return _watch(child)
+    return _watch(child, observer)
 
 
 def _receive(control: _socket.socket, buffer: memoryview) -> tuple[Instruction, list[int]] | None:
@@ -140,7 +152,7 @@ class _Usage:
         return pid, status
 
 
-def _watch(child: int) -> bool:
+def _watch(child: int, observer: Observer) -> bool:
     """Reap until nothing is left below; True when nothing was left already as the command ended."""
     usage = _Usage()
     while True:
@@ -151,14 +163,15 @@ def _watch(child: int) -> bool:
         while usage.reap(os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        _tell(ENDED, status, False, 0, usage.cpu_s, usage.max_rss)
+        _tell(ENDED, observer.take(), status, False, 0, usage.cpu_s, usage.max_rss)
         return True
-    _tell(ENDED, status, True, process.count_descendants(os.getpid()), usage.cpu_s, usage.max_rss)
+    left = process.count_descendants(os.getpid())
+    _tell(ENDED, observer.take(), status, True, left, usage.cpu_s, usage.max_rss)
     try:
         while True:
             usage.reap(0)
     except ChildProcessError:
-        _tell(GONE, usage.cpu_s, usage.max_rss)
+        _tell(GONE, observer.take(), usage.cpu_s, usage.max_rss)
     return False
 
 
@@ -175,10 +188,10 @@ def _lock_down(open_files: int) -> None:
     disposition.reset_before_exec()
 
 
-def _rehearse(score: OomScore) -> None:
+def _rehearse(launcher: Launcher, observer: Observer) -> None:
     """Use once what a call will use: memory that a fork shares is copied at the first touch, now instead of then."""
     facts = (b"/proc/self/none", [b"sh"], {b"PATH": b"/"}, b"/", b"/", 0o022, 1, 1, ())
     try:
-        start_command(marshal.loads(marshal.dumps(facts)), [], score, lambda text: None)  # noqa: S302
+        start_command(marshal.loads(marshal.dumps(facts)), [], launcher, lambda text: None, observer.expect)  # noqa: S302
     except NotStarted:
         pass

@@ -16,13 +16,7 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _EINVAL = 22
 
-# By number, because the C library's own calls change every thread of a process.
-_SETRESUID, _SETRESGID = {"x86_64": (117, 119), "aarch64": (147, 149)}.get(os.uname().machine, (0, 0))
-
 _libc = ctypes.CDLL(None, use_errno=True)
-_syscall = _libc.syscall
-_syscall.argtypes = (ctypes.c_long, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint)
-_syscall.restype = ctypes.c_long
 _prctl = _libc.prctl
 _prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)
 _setfsuid = _libc.setfsuid
@@ -96,16 +90,6 @@ def lend_ids(uid: int, gid: int) -> None:
     _setfsuid(uid)
     if (_setfsuid(_NOBODY) & _NOBODY, _setfsgid(_NOBODY) & _NOBODY) != (uid, gid):
         raise PermissionError(f"file-system ids are not {uid}:{gid}")
-
-
-def set_real_ids(uid: int, gid: int) -> None:
-    """The real ids of the calling thread; effective and saved ones are 0. Elsewhere than here known: of the process."""
-    if not _SETRESUID:
-        os.setresgid(gid, 0, 0)
-        os.setresuid(uid, 0, 0)
-    elif _syscall(_SETRESGID, gid, 0, 0) or _syscall(_SETRESUID, uid, 0, 0):
-        error = ctypes.get_errno()
-        raise OSError(error, f"setting ids: {os.strerror(error)}")
 
 
 def clear_inheritable() -> None:

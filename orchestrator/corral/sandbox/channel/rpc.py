@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from corral.errors import BoxLost, SandboxError, SandboxProtocolError, ToolError
-from corral.sandbox.base import Sink
+from corral.sandbox.base import CALL, Observe, Sink
 from corral.sandbox.channel.decode import FrameReader, Piece, StreamSplitter
 from corral.sandbox.channel.stream import Inbound, Outbound, silence
 from corral.sandbox.channel.wire import (
@@ -30,7 +30,7 @@ from corral.sandbox.channel.wire import (
 from corral.schema.visible import visible
 from corral_protocol import encode_control
 from corral_protocol.error import ErrorCode
-from corral_protocol.message import Credit, LogLine, Method, StreamClose
+from corral_protocol.message import MAX_EVENTS, Credit, LogLine, Method, ProcessEvents, StreamClose
 
 CRASH_LOG_BYTES = 64 << 10
 MAX_DRAINED = 8192
@@ -58,10 +58,19 @@ class Request:
     outbound: Outbound | None = None
 
 
+@dataclass
+class _Exec:
+    """What is kept of an exec for as long as the box lives: its processes may outlive its answer."""
+
+    call: str
+    events: int = 0
+    dropped: int = 0
+
+
 class Channel(asyncio.Protocol):
     """One attached box. Made by open_channel(); ends once, for one reason, for good."""
 
-    def __init__(self, diagnose: Diagnose) -> None:
+    def __init__(self, diagnose: Diagnose, observe: Observe | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[SandboxError] = self._loop.create_future()
         """Done when everything that waited has been told: why the channel ended."""
@@ -69,6 +78,8 @@ class Channel(asyncio.Protocol):
         self.writable = asyncio.Event()
         self.writable.set()
         self._diagnose = diagnose
+        self._observe = observe
+        self._execs: dict[int, _Exec] = {}
         self._splitter = StreamSplitter(FrameReader(self._on_control, self._open_chunk), self._on_stderr)
         self._transport: asyncio.Transport | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -161,6 +172,8 @@ class Channel(asyncio.Protocol):
     def _register(self, request: Request) -> None:
         self._next_request += 1
         self._requests[request.id] = request
+        if request.method is Method.EXEC:
+            self._execs[request.id] = _Exec(CALL.get())
         for stream in request.inbound:
             self._next_inbound += 2
             self._inbound[stream.stream] = stream
@@ -233,6 +246,8 @@ class Channel(asyncio.Protocol):
             self._on_credit(parse_params(payload, Credit))
         elif method == Method.CLOSE:
             self._on_close(parse_params(payload, StreamClose))
+        elif method == Method.EVENTS:
+            self._on_events(parse_params(payload, ProcessEvents))
         elif method == Method.LOG:
             self._on_stderr(memoryview(parse_params(payload, LogLine).text.encode() + b"\n"))
         else:
@@ -253,6 +268,22 @@ class Channel(asyncio.Protocol):
             raise SandboxProtocolError("the box closed a stream with an unknown error code")
         stream.close(close.total, close.error)
         del self._inbound[close.stream]
+
+    def _on_events(self, told: ProcessEvents) -> None:
+        known = self._execs.get(told.id)
+        if known is None:
+            raise SandboxProtocolError(f"the box told of processes of {told.id}, which is no command")
+        known.events += len(told.events)
+        # SECURITY: or a box fills the host's memory and disk with them (test_channel_replies).
+        if known.events > MAX_EVENTS or told.dropped < known.dropped:
+            raise SandboxProtocolError(
+                f"the box told of {known.events} processes of one command, {told.dropped} dropped"
+            )
+        if any(event.port > 0xFFFF for event in told.events):
+            raise SandboxProtocolError("the box told of a port that is none")
+        known.dropped = told.dropped
+        if self._observe is not None:
+            self._observe(known.call, told)
 
     # The end
 
@@ -293,8 +324,8 @@ class Channel(asyncio.Protocol):
             task.cancel()
 
 
-async def open_channel(sock: socket.socket, diagnose: Diagnose) -> Channel:
+async def open_channel(sock: socket.socket, diagnose: Diagnose, observe: Observe | None = None) -> Channel:
     """Take over the attached, connected socket of a container."""
     sock.setblocking(False)
-    _, channel = await asyncio.get_running_loop().create_connection(lambda: Channel(diagnose), sock=sock)
+    _, channel = await asyncio.get_running_loop().create_connection(lambda: Channel(diagnose, observe), sock=sock)
     return channel

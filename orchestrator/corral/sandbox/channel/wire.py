@@ -24,6 +24,7 @@ from corral_protocol.message import (
     FileContent,
     ListEntry,
     Listing,
+    ProcessEvent,
     RootEntry,
     Stats,
     TreeEntry,
@@ -200,7 +201,9 @@ _NAMES: dict[type, tuple[str, ...]] = {
     ListEntry: ("path", "target"),
     FetchReply: ("path",),
     TreeEntry: ("path", "target"),
+    ProcessEvent: ("path", "cwd", "host"),
 }
+_NAME_LISTS: dict[type, str] = {ProcessEvent: "argv"}
 _INSIDE: dict[type, str] = {RootEntry: "name", ListEntry: "path", TreeEntry: "path"}
 _NUMBER = (int, float)
 _SIGNED = frozenset({"mtime_ns"})
@@ -224,6 +227,9 @@ def _check_claims(value: object) -> None:
         raise SandboxProtocolError(f"the box sent a bad {kind.__name__}: full names a place that is none")
     for name in _NAMES.get(kind, ()):
         _check_name(kind, name, getattr(value, name), inside=_INSIDE.get(kind) == name)
+    if (listed := _NAME_LISTS.get(kind)) is not None:
+        for text in getattr(value, listed):
+            _check_name(kind, listed, text, inside=False)
 
 
 def _check_name(kind: type, field: str, text: str, *, inside: bool) -> None:
