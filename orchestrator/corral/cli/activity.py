@@ -9,12 +9,13 @@ from itertools import islice
 from corral.cli.output import note, plural
 from corral.record import Activity, Connection
 from corral.record.activity import Row
+from corral.schema.events import ProcessStarted
 from corral.schema.visible import visible
 
 _LINE = 100
 _MAX_DEPTH = 12
 _LOCAL = ("unix",)
-_SHOWN = 12
+_SHOWN, _MARKED = 12, 5
 SHOWN_JSON = 200
 """What the end of a run tells to people and to programs; `corral log processes` tells all."""
 
@@ -31,6 +32,11 @@ def describe_activity(activity: Activity, *, most: int, alone: bool = False) -> 
     if activity.processes > 1 or activity.marked or alone:
         yield f"{activity.processes} process{'' if activity.processes == 1 else 'es'} started"
         yield from _describe_tree(activity, most)
+    if activity.marked:
+        yield f"{plural(len(activity.marked), 'suspicious start')}"
+        yield from (f"  {_describe_start(one)}" for one in activity.marked[:_MARKED])
+        if len(activity.marked) > _MARKED:
+            yield f"  ... and {len(activity.marked) - _MARKED} more"
     if reached:
         tried = sum(reached.values())
         yield f"{plural(tried, 'connection')} tried"
@@ -60,16 +66,19 @@ def _describe_tree(activity: Activity, most: int) -> Iterator[str]:
 
 
 def _describe_row(row: Row) -> str:
-    started = row.process.started
+    many = f" ×{row.alike}" if row.alike > 1 else ""
+    ended = f" [{row.process.ended}]" if row.process.ended not in ("", "exit 0") else ""
+    return f"{_describe_start(row.process.started)}{many}{ended}"
+
+
+def _describe_start(started: ProcessStarted) -> str:
     # SECURITY: the box's own words, on a terminal (test_activity.py).
     words = visible(shlex.join(started.argv) or started.program or "?", limit=_LINE)
     path = started.program.rpartition("/")[2]
     if started.argv and started.argv[0].rpartition("/")[2] != path:
         words = f"{visible(started.program, limit=60)} as {words}"
-    many = f" ×{row.alike}" if row.alike > 1 else ""
     mark = f" [{visible(started.mark, limit=20)}]" if started.mark else ""
-    ended = f" [{row.process.ended}]" if row.process.ended not in ("", "exit 0") else ""
-    return f"{started.pid} {words}{many}{mark}{ended}"
+    return f"{started.pid} {words}{mark}"
 
 
 def _describe_connection(one: Connection, count: int) -> str:
@@ -86,6 +95,7 @@ def activity_json(activity: Activity, *, most: int) -> dict[str, object]:
         "processes_started": activity.processes,
         "connections_tried": sum(activity.connections.values()) + activity.more_connections,
         "only_counted": activity.dropped,
+        "suspicious": [one.model_dump(mode="json") for one in activity.marked[:most]],
         "processes": [
             {
                 "call_id": call,

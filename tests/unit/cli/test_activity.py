@@ -49,6 +49,8 @@ def test_tree_and_connections() -> None:
         "  10 make all [exit 2]",
         "    11 true ×2",
         "    13 /proc/self/fd/3 as bash [memory]",
+        "1 suspicious start",
+        "  13 /proc/self/fd/3 as bash [memory]",
         "3 connections tried",
         "  connect tcp 192.0.2.1:443 attempted ×2",
         "  send udp [2001:db8::1]:53 refused",

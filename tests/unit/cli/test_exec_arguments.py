@@ -109,6 +109,7 @@ def test_json_of_a_command() -> None:
             "processes_started": 0,
             "connections_tried": 0,
             "only_counted": 0,
+            "suspicious": [],
             "processes": [],
             "connections": [],
         },
