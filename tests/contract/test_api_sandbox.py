@@ -242,6 +242,7 @@ async def test_events_are_told_and_a_listener_that_fails_is_told_at_the_end(sand
         "call.parsed",
         "call.decided",
         "tool.started",
+        "process.started",
         "tool.finished",
         "run.finished",
     ]
