@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+
+import pytest
 from tests.unit.toolbox.client import GID, UID, Client, Done
 
 
@@ -146,3 +150,16 @@ def test_time_to_live_of_secrets_is_not_in_a_command(box: Client) -> None:
     box.exec("true", env={"TOKEN": "s3cr3t-of-another-call"})
     done = box.shell("cat /proc/self/environ /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'")
     assert b"s3cr3t" not in done.stdout
+
+
+@pytest.fixture
+def quit_ignored() -> Iterator[None]:
+    old = signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGQUIT, old)
+
+
+def test_command_ignores_no_signal_although_who_started_the_box_did(quit_ignored: None, box: Client) -> None:
+    lines = box.shell("grep -h Sig[IB] /proc/1/status /proc/self/status").stdout.split()
+    assert int(lines[3], 16) & 1 << (signal.SIGQUIT - 1)
+    assert set(lines[5::2]) == {b"0" * 16}

@@ -34,7 +34,8 @@ def reset_in_fork() -> None:
 
 
 def reset_before_exec() -> None:
-    """Python ignores two signals, and a program would inherit that."""
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
-        _signal.signal(number, _signal.SIG_DFL)
+    """Python ignores two signals, who started it may have ignored others, and a program would inherit that."""
+    for number in _signal.valid_signals():
+        if _signal.getsignal(number) == _signal.SIG_IGN:
+            _signal.signal(number, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
