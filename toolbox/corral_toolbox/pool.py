@@ -9,6 +9,7 @@ from corral_toolbox.forked.child import fork_into
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from corral_toolbox.call import Call
+    from corral_toolbox.kernel.oom_score import OomScore
     from corral_toolbox.loop import Loop
     from corral_toolbox.server import Box
 
@@ -31,8 +32,9 @@ class Supervisor:
 
 
 class Pool:
-    def __init__(self, loop: "Loop", box: "Box", open_files: int) -> None:
+    def __init__(self, loop: "Loop", box: "Box", open_files: int, score: "OomScore") -> None:
         self._loop = loop
+        self._score = score
         self._target = box.spares
         self._wanted = box.spares
         self._facts = open_files, box.uid, box.gid, not box.why_unwatched
@@ -82,12 +84,15 @@ class Pool:
 
     def _spawn(self) -> None:
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        # SECURITY: inherited, since nobody below may write it any more (test_exec_isolation.py).
+        self._score.set_victim()
         try:
             pid = fork_into(theirs.fileno(), lambda: supervisor.run_supervisor(*self._facts))
         except OSError:
             ours.close()
             raise
         finally:
+            self._score.set_own()
             theirs.close()
         ours.setblocking(False)
         spare = Supervisor(pid, ours)

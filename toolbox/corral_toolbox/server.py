@@ -16,6 +16,7 @@ from corral_toolbox.channel import wire
 from corral_toolbox.channel.request import ExecRequest
 from corral_toolbox.file_pool import FilePool
 from corral_toolbox.kernel import counter, disposition, landlock, notify, process
+from corral_toolbox.kernel.oom_score import OomScore
 from corral_toolbox.pool import Pool
 from corral_toolbox.population import Population
 from corral_toolbox.rest import Rest
@@ -181,12 +182,14 @@ class Server:
         try:
             environment.write_accounts(box.uid, box.gid, box.home, box.shell)
             environment.make_home(box.uid, box.gid, box.home)
+            score = OomScore()
         except OSError as error:
-            raise wire.Refusal(wire.IO_ERROR, f"cannot make {error.filename!r}: {error.strerror}") from None
-        # SECURITY: before anything is forked, or that is not held (test_landlock.py). /proc: a process's own settings.
-        is_confined = landlock.confine([box.workspace, box.home, b"/tmp", b"/dev/shm"], [b"/dev", b"/proc"])
+            raise wire.Refusal(wire.IO_ERROR, f"cannot use {error.filename!r}: {error.strerror}") from None
+        # SECURITY: before anything is forked, or that is not held (test_landlock.py). Without /proc: there a command
+        # could make itself worthier of memory than this process (tests/security/test_attacks.py).
+        is_confined = landlock.confine([box.workspace, box.home, b"/tmp", b"/dev/shm"], [b"/dev"])
         self.box = box
-        self.pool = Pool(self.loop, box, self._open_files)
+        self.pool = Pool(self.loop, box, self._open_files, score)
         self.files = FilePool(self)
         self.population = Population(self.loop, self.pool, self.files)
         self.rest = Rest(self.loop, self.pool, self.files, self.population)

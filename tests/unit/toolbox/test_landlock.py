@@ -34,15 +34,17 @@ def test_a_command_writes_only_where_a_box_has_its_own(box: Client, open_folder:
       mkdir -p $place/ll/d && echo x > $place/ll/f && mv $place/ll/f $place/ll/d/f && ln $place/ll/d/f $place/ll/g \\
         && ln -s g $place/ll/h && mkfifo $place/ll/p && rm -r $place/ll && echo fine
     done
-    echo x > /dev/null && echo x 2>/dev/null >/proc/self/comm && echo fine
+    echo x > /dev/null && echo fine
     exec 2>/dev/null
+    (echo 0 > /proc/self/oom_score_adj) || echo refused
+    (echo x > /proc/self/comm) || echo refused
     (echo x > {open_folder}/file) || echo refused
     (echo x > {open_folder}/new) || echo refused
     rm -f {open_folder}/file; mkdir {open_folder}/d || echo refused
     ln /dev/null {open_folder}/link || echo refused
     cat {open_folder}/file
     """
-    assert box.shell(script).stdout == b"fine\n" * 5 + b"refused\n" * 4 + b"as it was"
+    assert box.shell(script).stdout == b"fine\n" * 5 + b"refused\n" * 6 + b"as it was"
     assert [(path.name, path.read_text()) for path in open_folder.iterdir()] == [("file", "as it was")]
 
 

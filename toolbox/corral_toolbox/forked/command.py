@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ENOENT, _EAGAIN, _ENOMEM, _ENOTDIR = 2, 11, 12, 20
-_VICTIM = b"1000"
 
 CallFacts = tuple[
     bytes,  # path of the program, b"" to look argv[0] up
@@ -40,20 +39,10 @@ class NotStarted(Exception):
 
 
 class Launcher:
-    """What a supervisor starts commands with, and its own score with the kernel's out-of-memory killer, which what it
-    starts inherits. Made once."""
+    """What a supervisor starts commands with. Made once."""
 
     def __init__(self) -> None:
         self.start = Starter().start
-        self._fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
-        self._own = os.pread(self._fd, 32, 0).strip()
-
-    def set_victim(self) -> None:
-        os.pwrite(self._fd, _VICTIM, 0)
-
-    def set_own(self) -> None:
-        """Never below what the engine gave, so no capability is needed."""
-        os.pwrite(self._fd, self._own, 0)
 
 
 class Launch:
@@ -80,12 +69,8 @@ class Launch:
         uid, gid = self._uid, self._gid
         if not uid or not gid:
             raise PermissionError("a command never runs as root")
-        launcher.set_victim()
-        try:
-            # SECURITY: with the last id that was 0 goes every capability (test_exec_isolation.py).
-            return launcher.start(path, self._argv, self._env, self._copies, uid, gid)
-        finally:
-            launcher.set_own()
+        # SECURITY: with the last id that was 0 goes every capability (test_exec_isolation.py).
+        return launcher.start(path, self._argv, self._env, self._copies, uid, gid)
 
 
 def start_command(
