@@ -12,8 +12,6 @@ from benchmarks.security.attacks import ATTACKS
 from benchmarks.security.suite import RESIDUAL, find_faults, try_attacks
 
 _SHARE = 0.1
-_NOT_HELD = ("oom-score-toolbox", "oom-toolbox", "toolbox-kill-race")
-"""SECURITY.md, what remains: a command's own score with the out-of-memory killer, and the instant of a call's start."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -37,4 +35,4 @@ def test_attacks_are_held_in_a_box_and_succeed_in_a_control(chance: random.Rando
     with tempfile.TemporaryDirectory(prefix="corral-attacks-", dir="/var/tmp") as folder:
         rows = try_attacks(Path(folder), sandbox_image, chosen)
     assert [row.attack.id for row in rows if row.attack.id in chosen] == [name for name in ATTACKS if name in chosen]
-    assert [fault for fault in find_faults(rows) if not fault.startswith(_NOT_HELD)] == []
+    assert find_faults(rows) == []
