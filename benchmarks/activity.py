@@ -17,11 +17,11 @@ from corral.sandbox.docker import DockerSandbox
 
 NOTE = """\
 Each in two boxes by turns: one is watched and its events go into a record, all the way; the other is not, and says
-nothing. The build is `make -j2` over small C files, five processes each (make's shell, gcc, cc1, as, and `true` in
-place of a linker). What the watched box adds is per program, and dominated by the two changes of process (the
-caller waits until its supervisor has looked, and they wake one another) and by the dozen reads of /proc and of its
-memory in between; the rest, writing the event, goes on beside. So it shows most where programs do nothing, one after
-the other, and is lost in a compiler's own time."""
+nothing. The build is `make -j2` over small C files, five programs each (make's shell, gcc, cc1, as, and `true` in place
+of a linker). What watching adds is per program, and dominated by the two changes of process (the caller waits until its
+supervisor has looked) and by the dozen reads of /proc and of its memory in between; writing the event goes on beside.
+So it shows most where programs do nothing, and is lost in a compiler's own time. `xargs -P2` is in between: it waits for
+each program to have begun before it starts the next, and what is added is added to that."""
 BUILD = """
 sources := $(wildcard src/*.c)
 all: $(sources:.c=.o)
@@ -42,9 +42,9 @@ async def measure(options: Options) -> Group:
     rows: list[Row] = []
     async with _watched_box(options.place, workspace) as watched, _silent_box(options.place, workspace) as silent:
         for what, command, rounds, limit in (
-            (f"parallel build, {PER_FILE * files:,} processes", build, options.rounds(3, 1), 1.3),
+            (f"parallel build, {PER_FILE * files:,} processes", build, options.rounds(2, 1), 1.3),
             (f"{many:,} × `true`, one after the other", plain, options.rounds(10, 3), 2.0),
-            (f"{many:,} × `true` by `xargs -P2`", side_by_side, options.rounds(10, 3), 2.0),
+            (f"{many:,} × `true` by `xargs -P2`", side_by_side, options.rounds(10, 3), None),
         ):
             found = await alternate(
                 rounds, {"watched": _run(watched, command), "silent": _run(silent, command)}, pause_s=0.2

@@ -27,9 +27,8 @@ EXECVE, EXECVEAT, CONNECT, BIND, SENDTO, SOCKET, SENDMSG, SENDMMSG = _MACHINE[0]
 _SET_MODE_FILTER, _GET_ACTION_AVAIL, _GET_NOTIF_SIZES = 1, 2, 3
 _NEW_LISTENER, _WAIT_KILLABLE_RECV = 1 << 3, 1 << 5
 _RET_ALLOW, _RET_NOTIFY, _RET_ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
-_ENOSYS, _EINTR, _ENOENT, _EINVAL, _ENOTTY = 38, 4, 2, 22, 25
-_IOCTL_RECV, _IOCTL_SEND, _IOCTL_SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
-_SYNC_WAKE_UP = 1
+_ENOSYS, _EINTR, _ENOENT, _EINVAL = 38, 4, 2, 22
+_IOCTL_RECV, _IOCTL_SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
 _NOTICE = struct.Struct("=QIIiIQ6Q")
 _ANSWER = struct.Struct("=QqiI")
@@ -148,20 +147,12 @@ def install() -> int:
     for flags in (_NEW_LISTENER | _WAIT_KILLABLE_RECV, _NEW_LISTENER):
         fd = int(libc.syscall(_MACHINE[1], _SET_MODE_FILTER, flags, ctypes.byref(program)))
         if fd >= 0:
-            _wake_up_quickly(fd)
+            # Not told to wake up on the caller's processor (SYNC_WAKE_UP): that draws a whole parallel build onto one.
             return fd
         error = ctypes.get_errno()
         if error != _EINVAL:
             break
     raise OSError(error, f"seccomp: {os.strerror(error)}")
-
-
-def _wake_up_quickly(listener: int) -> None:
-    try:
-        fcntl.ioctl(listener, _IOCTL_SET_FLAGS, _SYNC_WAKE_UP)
-    except OSError as error:
-        if error.errno not in (_EINVAL, _ENOTTY):  # before Linux 6.6
-            raise
 
 
 def receive(listener: int) -> "Notice | None":
