@@ -20,8 +20,8 @@ Each in two boxes by turns: one is watched and its events go into a record, all 
 nothing. The build is `make -j2` over small C files, five programs each (make's shell, gcc, cc1, as, and `true` in place
 of a linker). What watching adds is per program, and dominated by the two changes of process (the caller waits until its
 supervisor has looked) and by the dozen reads of /proc and of its memory in between; writing the event goes on beside.
-So it shows most where programs do nothing, and is lost in a compiler's own time. `xargs -P2` is in between: it waits for
-each program to have begun before it starts the next, and what is added is added to that."""
+So it shows most where programs do nothing, and is lost in a compiler's own time. `xargs -P2` waits for each program to
+have begun before it starts the next, and what is added is added to that."""
 BUILD = """
 sources := $(wildcard src/*.c)
 all: $(sources:.c=.o)
