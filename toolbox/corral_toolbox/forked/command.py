@@ -38,13 +38,6 @@ class NotStarted(Exception):
         self.exit_code = exit_code
 
 
-class Launcher:
-    """What a supervisor starts commands with. Made once."""
-
-    def __init__(self) -> None:
-        self.start = Starter().start
-
-
 class Launch:
     """How one command is to be started, apart from its program."""
 
@@ -64,19 +57,19 @@ class Launch:
         for fd, numbers in zip(files, places, strict=True):
             self._copies += [(fd, number) for number in numbers]
 
-    def spawn(self, path: bytes, launcher: Launcher) -> int:
+    def spawn(self, path: bytes, starter: Starter) -> int:
         """The pid. Raises OSError."""
         uid, gid = self._uid, self._gid
         if not uid or not gid:
             raise PermissionError("a command never runs as root")
         # SECURITY: with the last id that was 0 goes every capability (test_exec_isolation.py).
-        return launcher.start(path, self._argv, self._env, self._copies, uid, gid)
+        return starter.start(path, self._argv, self._env, self._copies, uid, gid)
 
 
 def start_command(
     instruction: "Instruction",
     files: list[int],
-    launcher: Launcher,
+    starter: Starter,
     tell_notice: "Callable[[str], None]",
     expect: "Callable[[], None]",
 ) -> int:
@@ -94,7 +87,7 @@ def start_command(
     finally:
         syscall.lend_ids(0, 0)
     try:
-        return _spawn_first(name, candidates, Launch(argv, env, (uid, gid), files, places), launcher, expect)
+        return _spawn_first(name, candidates, Launch(argv, env, (uid, gid), files, places), starter, expect)
     finally:
         os.chdir("/")
 
@@ -127,13 +120,13 @@ def _look_up(name: bytes, search: bytes) -> list[bytes]:
 
 
 def _spawn_first(
-    name: bytes, candidates: list[bytes], launch: Launch, launcher: Launcher, expect: "Callable[[], None]"
+    name: bytes, candidates: list[bytes], launch: Launch, starter: Starter, expect: "Callable[[], None]"
 ) -> int:
     failure = OSError(_ENOENT, "not found")
     for candidate in candidates:
         expect()
         try:
-            return launch.spawn(candidate, launcher)
+            return launch.spawn(candidate, starter)
         except OSError as error:
             if error.errno in (_EAGAIN, _ENOMEM):
                 raise

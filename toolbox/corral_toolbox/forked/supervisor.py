@@ -16,9 +16,10 @@ import os
 import resource
 
 from corral_toolbox.forked.child import CONTROL_FD, tell_crash
-from corral_toolbox.forked.command import Instruction, Launcher, NotStarted, start_command
+from corral_toolbox.forked.command import Instruction, NotStarted, start_command
 from corral_toolbox.forked.observer import Batch, Observer
 from corral_toolbox.kernel import disposition, notify, process, syscall
+from corral_toolbox.kernel.spawn import Starter
 
 # What it tells the first process, as marshalled tuples.
 READY = "ready"  # it waits for a call
@@ -47,13 +48,13 @@ def run_supervisor(open_files: int, uid: int, gid: int, watches: bool) -> None:
     syscall.set_subreaper()
     try:
         _lock_down(open_files)
-        launcher = Launcher()
+        starter = Starter()
     except OSError as error:
         _tell(BROKEN, error.errno, f"cannot lock commands down: {error}")
         return
     _thread.stack_size(_STACK_BYTES)
     observer = Observer(uid, lambda batch: _tell(EVENTS, batch))
-    _thread.start_new_thread(_serve_calls, (launcher, observer, watches))
+    _thread.start_new_thread(_serve_calls, (starter, observer, watches))
     # Only to look: real, effective and saved ids stay, by which the kernel judges who may touch this process.
     syscall.lend_ids(uid, gid)
     try:
@@ -62,7 +63,7 @@ def run_supervisor(open_files: int, uid: int, gid: int, watches: bool) -> None:
         os._exit(0)
 
 
-def _serve_calls(launcher: Launcher, observer: Observer, watches: bool) -> None:
+def _serve_calls(starter: Starter, observer: Observer, watches: bool) -> None:
     """The second thread. It ends the process."""
     status = 70
     try:
@@ -72,10 +73,10 @@ def _serve_calls(launcher: Launcher, observer: Observer, watches: bool) -> None:
         control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, CONTROL_FD)
         # Kept: an allocation of this size is a mapping made and unmade for every message.
         buffer = memoryview(bytearray(MAX_MESSAGE))
-        _rehearse(launcher, observer)
+        _rehearse(starter, observer)
         os.nice(_NICE)
         _tell(READY)
-        while _serve(control, buffer, launcher, observer):
+        while _serve(control, buffer, starter, observer):
             pass
         status = 0
     except BrokenPipeError:  # the first process does not want this one any more
@@ -86,7 +87,7 @@ def _serve_calls(launcher: Launcher, observer: Observer, watches: bool) -> None:
         os._exit(status)
 
 
-def _serve(control: _socket.socket, buffer: memoryview, launcher: Launcher, observer: Observer) -> bool:
+def _serve(control: _socket.socket, buffer: memoryview, starter: Starter, observer: Observer) -> bool:
     """One call, from its instruction to its end; False when there will be no other."""
     received = _receive(control, buffer)
     if received is None:
@@ -94,7 +95,7 @@ def _serve(control: _socket.socket, buffer: memoryview, launcher: Launcher, obse
     instruction, files = received
     observer.begin()
     try:
-        child = start_command(instruction, files, launcher, lambda text: _tell(NOTICE, text), observer.expect)
+        child = start_command(instruction, files, starter, lambda text: _tell(NOTICE, text), observer.expect)
     except NotStarted as error:
         observer.begin()
         _tell(NOT_STARTED, error.exit_code, str(error))
@@ -188,10 +189,10 @@ def _lock_down(open_files: int) -> None:
     disposition.reset_before_exec()
 
 
-def _rehearse(launcher: Launcher, observer: Observer) -> None:
+def _rehearse(starter: Starter, observer: Observer) -> None:
     """Use once what a call will use: memory that a fork shares is copied at the first touch, now instead of then."""
     facts = (b"/proc/self/none", [b"sh"], {b"PATH": b"/"}, b"/", b"/", 0o022, 1, 1, ())
     try:
-        start_command(marshal.loads(marshal.dumps(facts)), [], launcher, lambda text: None, observer.expect)  # noqa: S302
+        start_command(marshal.loads(marshal.dumps(facts)), [], starter, lambda text: None, observer.expect)  # noqa: S302
     except NotStarted:
         pass

@@ -88,10 +88,10 @@ def build_overlay(lower: int, root: bytes, spec: SandboxSpec, dirs: BoxDirs, own
         obstacle = _link_lower(lower, root, links, owner)
         if obstacle is not None:
             return obstacle
-        # The index tells which names share a copied-up file, and only root can read it: without it, writing to one of
-        # several hard links parts it from the others, and an export sees every change.
         upper = os.open(dirs.upper, _DIRECTORY)
         planter = Planter(lower, upper, owner.users, owner.groups)
+        # The index tells which names share a copied-up file, and only root can read it: without it, writing to one of
+        # several hard links parts it from the others, and an export sees every change.
         overlay = Overlay(lower, upper, links, planter, has_index=os.geteuid() == 0)
         undo.callback(overlay.close)
         if os.geteuid() == 0:

@@ -214,6 +214,7 @@ class _Preparation:
             spec=self.spec,
             root=self.descriptor,
             overlay=None,
+            has_kernel_limits=not warning,
             cleanup=self.undo.pop_all(),
             notes=self.notes,
         )

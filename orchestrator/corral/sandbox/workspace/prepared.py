@@ -42,6 +42,8 @@ class PreparedWorkspace:
     """Every path is covered with all that is below it; an export leaves these out. Empty before cover_secrets()."""
     masks: dict[bytes, bytes | None] = field(default_factory=dict)
     """For a copy: what the box sees at those paths; None for an empty directory."""
+    has_kernel_limits: bool = False
+    """Whether the workspace is a file system of its own with a size: a copy in memory."""
     notes: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -73,11 +75,6 @@ class PreparedWorkspace:
         except OSError:
             return ""  # a full disk: told by whoever cannot do without
         return str(path)
-
-    @property
-    def has_kernel_limits(self) -> bool:
-        """Whether the workspace is a file system of its own with a size: a copy in memory."""
-        return self.overlay is None and "DriverConfig" in str(self.mount)
 
     def verify(self, hello: HelloReply) -> str | None:
         """None when the box provably sees this very workspace, else why not. Before any untrusted process runs."""

@@ -95,8 +95,8 @@ class MaskPatterns:
     suffixes: tuple[str, ...] = ()
     others: re.Pattern[str] | None = None
     tails: tuple[str, ...] = ()  # what the names that `others` takes end with
-    heads_2: frozenset[str] = field(default_factory=frozenset)  # the first letters of all prefixes
-    tails_2: frozenset[str] = field(default_factory=frozenset)  # the last letters of all suffixes and tails
+    letters: tuple[frozenset[str], frozenset[str]] | None = None
+    """The first two of every prefix, the last two of every suffix and tail; None where one has fewer, as `*~`."""
 
     @classmethod
     def compile(cls, lines: tuple[str, ...]) -> MaskPatterns:
@@ -124,15 +124,24 @@ class MaskPatterns:
                 tails.add(_TAIL.sub("", last))
         joined = re.compile("|".join(sorted(others)), re.DOTALL) if others else None
         letters = frozenset(p[:_LETTERS] for p in prefixes), frozenset(s[-_LETTERS:] for s in suffixes | tails)
-        return cls(lines, spec, frozenset(exact), tuple(prefixes), tuple(suffixes), joined, tuple(tails), *letters)
+        is_quick = all(len(few) == _LETTERS for few in letters[0] | letters[1])
+        return cls(
+            lines,
+            spec,
+            frozenset(exact),
+            tuple(prefixes),
+            tuple(suffixes),
+            joined,
+            tuple(tails),
+            letters if is_quick else None,
+        )
 
     def pick(self, names: list[str]) -> list[str]:
         """Of the names in one directory those that a matching path can end with. This runs for every file there is."""
-        heads, tails, n = self.heads_2, self.tails_2, _LETTERS
-        if all(len(letters) == n for letters in heads | tails):
+        near = names
+        if self.letters is not None:
+            (heads, tails), n = self.letters, _LETTERS
             near = [name for name in names if name[-n:] in tails or name[:n] in heads]
-        else:  # a pattern like `*~` has fewer letters
-            near = names
         return [*self.exact.intersection(names), *filter(self._fits, near)]
 
     def _fits(self, name: str) -> bool:
