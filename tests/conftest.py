@@ -153,6 +153,12 @@ def sandbox_image(docker_engine: docker.DockerClient) -> str:
     return build_image().tag
 
 
+@pytest.fixture(scope="session")
+def image(request: pytest.FixtureRequest) -> str:
+    """The image of a box: CORRAL_TEST_IMAGE, or the one of the tree as it is now."""
+    return os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
+
+
 @pytest.fixture
 def chance() -> random.Random:
     """All chance of a test; the header of the run tells the seed."""

@@ -15,11 +15,6 @@ from corral.sandbox.removal import remove_as_root
 pytestmark = pytest.mark.docker
 
 
-@pytest.fixture(scope="session")
-def image(request: pytest.FixtureRequest) -> str:
-    return os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
-
-
 async def test_removes_what_others_own_and_follows_no_link(
     tmp_path: Path, image: str, docker_engine: docker.DockerClient
 ) -> None:

@@ -29,8 +29,7 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture(params=[pytest.param("docker", marks=pytest.mark.docker), "fake"])
 async def box(request: pytest.FixtureRequest, workspace: Path, tmp_path: Path) -> AsyncIterator[Sandbox]:
     if request.param == "docker":
-        image = os.environ.get("CORRAL_TEST_IMAGE") or request.getfixturevalue("sandbox_image")
-        made = docker_maker(image)(workspace, tmp_path)
+        made = docker_maker(request.getfixturevalue("image"))(workspace, tmp_path)
     else:
         made = fake_maker(workspace, tmp_path)
     async with made as started:

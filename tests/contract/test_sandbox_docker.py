@@ -26,11 +26,6 @@ from corral_protocol.message import ExecStatus
 pytestmark = pytest.mark.docker
 
 
-@pytest.fixture(scope="session")
-def image(request: pytest.FixtureRequest) -> str:
-    return os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
-
-
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     folder = tmp_path / "workspace"

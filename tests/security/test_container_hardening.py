@@ -59,11 +59,6 @@ for name, pair, arguments in [
 """
 
 
-@pytest.fixture(scope="session")
-def image(request: pytest.FixtureRequest) -> str:
-    return os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
-
-
 @pytest.fixture
 async def box(tmp_path: Path, image: str) -> AsyncIterator[DockerSandbox]:
     (tmp_path / "workspace").mkdir()

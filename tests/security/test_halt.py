@@ -20,11 +20,6 @@ pytestmark = pytest.mark.docker
 FORKERS = "import os, time\nfor _ in range(6): os.fork() or time.sleep(0.001)\ntime.sleep(30)"
 
 
-@pytest.fixture(scope="session")
-def image(request: pytest.FixtureRequest) -> str:
-    return os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
-
-
 async def test_stops_every_command_and_lets_the_toolbox_answer(tmp_path: Path, image: str) -> None:
     (tmp_path / "workspace").mkdir()
     async with DockerSandbox(make_spec(tmp_path / "workspace", tmp_path, image)) as box:

@@ -24,11 +24,6 @@ from corral.sandbox.spec import MIB, Limits
 pytestmark = pytest.mark.docker
 
 
-@pytest.fixture(scope="session")
-def image(request: pytest.FixtureRequest) -> str:
-    return os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
-
-
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     (tmp_path / "workspace").mkdir()

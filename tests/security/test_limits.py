@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.contract.boxes import make_spec, output
 
-from corral.agent.command import find_cause
 from corral.agent.limit import Count, find_touched
 from corral.errors import BoxLost
+from corral.sandbox.cause import find_cause
 from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.spec import MIB, Limits
 from corral_protocol.message import ExecStatus
@@ -47,11 +46,6 @@ def call(function, *arguments):
         raise OSError(ctypes.get_errno(), "")
     return result
 """
-
-
-@pytest.fixture(scope="session")
-def image(request: pytest.FixtureRequest) -> str:
-    return os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
 
 
 @pytest.fixture

@@ -45,11 +45,6 @@ MAKERS = {
 _HEAD = "import itertools, os\nblock = bytes(1 << 20)\nos.fork(); os.fork(); me = os.getpid()\n"
 
 
-@pytest.fixture(scope="session")
-def image(request: pytest.FixtureRequest) -> str:
-    return os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
-
-
 @pytest.fixture
 async def box(tmp_path: Path, image: str) -> AsyncIterator[DockerSandbox]:
     (tmp_path / "workspace").mkdir()

@@ -103,8 +103,7 @@ def _try_everything() -> dict[str, object]:
 UNHARMED = {"inotify": True, "signals": True, "pipe": 65536, "flying": True}
 
 
-async def test_a_box_of_root_takes_nothing_from_any_user(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    image = os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
+async def test_a_box_of_root_takes_nothing_from_any_user(tmp_path: Path, image: str) -> None:
     for name in ("workspace", "other"):
         (tmp_path / name).mkdir()
     async with (
@@ -129,9 +128,8 @@ async def test_a_box_of_root_takes_nothing_from_any_user(tmp_path: Path, request
         assert (await box.shell("true")).exit_code == 0
 
 
-async def test_kernel_keys_cannot_be_made(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_kernel_keys_cannot_be_made(tmp_path: Path, image: str) -> None:
     """Keys are counted per user, and a session's keyring is shared by all processes of it."""
-    image = os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
     (tmp_path / "workspace").mkdir()
     program = (
         "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"

@@ -50,11 +50,6 @@ class Watched:
                 await asyncio.sleep(0.02)
 
 
-@pytest.fixture(scope="session")
-def image(request: pytest.FixtureRequest) -> str:
-    return os.environ.get("CORRAL_TEST_IMAGE") or str(request.getfixturevalue("sandbox_image"))
-
-
 @pytest.fixture
 async def watched(tmp_path: Path, image: str) -> AsyncIterator[Watched]:
     (tmp_path / "workspace").mkdir()

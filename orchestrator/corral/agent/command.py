@@ -11,6 +11,7 @@ from corral.agent.limit import Count
 from corral.agent.run import Ending, RunRecord
 from corral.agent.stop import StopReason
 from corral.sandbox.base import CALL, Sandbox, Sink
+from corral.sandbox.cause import find_cause
 from corral.schema.events import ToolFinished, ToolStarted
 from corral.schema.tools import ToolStatus
 from corral.schema.visible import visible
@@ -102,19 +103,6 @@ def exit_code(result: ExecResult) -> int:
     if result.status in (ExecStatus.SIGNALED, ExecStatus.KILLED):
         return 128 + (result.signal or 9)
     return result.exit_code
-
-
-def find_cause(result: ExecResult) -> str:
-    """The failure cause that counters and status prove, or ""."""
-    if result.status is ExecStatus.TIMEOUT:
-        return "timeout"
-    if result.oom_kills:
-        return "oom"
-    if result.pids_refused:
-        return "pids_exhausted"
-    if result.full:
-        return "disk_full"
-    return "killed" if result.status is ExecStatus.KILLED else ""
 
 
 def describe_result(result: ExecResult) -> str:

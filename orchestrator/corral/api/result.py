@@ -7,8 +7,9 @@ import inspect
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
-from corral.agent.command import exit_code, find_cause
+from corral.agent.command import exit_code
 from corral.sandbox.base import Sink
+from corral.sandbox.cause import find_cause
 from corral_protocol.message import Capture, ExecResult, ExecStatus
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.agent.budget import Limits as AgentLimits
-from corral.agent.command import find_cause
 from corral.agent.run import Outcome
 from corral.errors import BoxLost
 from corral.record import Activity
+from corral.sandbox.cause import find_cause
 from corral.sandbox.spec import Limits as BoxLimits
 from corral_protocol.message import ExecResult
 

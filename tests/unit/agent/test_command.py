@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from tests.unit.tools.fake_box import FakeBox, Run
 
-from corral.agent.command import Command, describe_result, exit_code, find_cause
+from corral.agent.command import Command, describe_result, exit_code
 from corral.agent.limit import Count, find_touched
 from corral.agent.stop import StopReason
 from corral.record import RecordLog, read_events
+from corral.sandbox.cause import find_cause
 from corral.sandbox.spec import Limits
 from corral_protocol.message import Capture, ExecResult, ExecStatus
 

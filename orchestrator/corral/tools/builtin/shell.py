@@ -8,6 +8,7 @@ import signal
 from dataclasses import dataclass
 
 from corral.errors import ToolError
+from corral.sandbox.cause import find_cause
 from corral.schema.tools import ArgumentRole, SideEffect, ToolKind, ToolResult, ToolSpec, ToolStatus, Truncation
 from corral.schema.visible import visible
 from corral.tools.base import Arguments, Tool, ToolContext, ToolTimeouts
@@ -123,7 +124,7 @@ def _describe(result: ExecResult, timeout_s: float, output: CallOutput, cwd: str
     stdout, stderr = _read(result.stdout, output, "stdout"), _read(result.stderr, output, "stderr")
     shown, truncation = _show(stdout, stderr, output)
     success = result.status is ExecStatus.EXITED and result.exit_code == 0
-    cause = _find_cause(result)
+    cause = find_cause(result)
     data: dict[str, object] = {"exit_code": result.exit_code, "cwd": cwd, "state": result.status.value}
     data |= {"signal": result.signal} if result.signal else {}
     data |= {"cause": cause} if cause else {}
@@ -223,19 +224,6 @@ def _describe_rest(result: ExecResult, output: CallOutput, cwd: str) -> list[str
     if output.problem:
         rest.append(f"the whole output could not be kept: {output.problem}")
     return rest + [visible(notice, limit=300) for notice in result.notices[:5]]
-
-
-def _find_cause(result: ExecResult) -> str:
-    """A failure cause of SPEC, from counters and never from text."""
-    if result.status is ExecStatus.TIMEOUT:
-        return "timeout"
-    if result.oom_kills:
-        return "oom"
-    if result.pids_refused:
-        return "pids_exhausted"
-    if result.full:
-        return "disk_full"
-    return "killed" if result.status is ExecStatus.KILLED else ""
 
 
 def _find_hint(result: ExecResult, cause: str, text: str) -> str:
