@@ -20,6 +20,8 @@ from typing import Any
 from corral_protocol.framing import CHUNK_TYPE, FrameDecoder, encode_chunk, encode_control, parse_chunk
 from corral_protocol.message import INITIAL_CREDIT
 
+HANG_S = 60.0
+"""Far more than any answer takes, also beside the fork bombs of other tests: only a hang is waited for so long."""
 TOOLBOX = Path(__file__).parents[3] / "toolbox"
 UID, GID = 1878123456, 1878123457
 WORKSPACE = "/run/workspace"
@@ -188,32 +190,32 @@ class Client:
         else:
             self.notices.append(message)
 
-    def wait(self, number: int, timeout_s: float = 15.0) -> Message:
+    def wait(self, number: int, timeout_s: float = HANG_S) -> Message:
         """The answer to a request."""
         self.wait_until(lambda: number in self.answers, timeout_s)
         return self.answers.pop(number)
 
-    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float = HANG_S) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             left_s = deadline - time.monotonic()
             assert left_s > 0, "nothing came in time"
             self.poll(left_s)
 
-    def wait_true(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    def wait_true(self, condition: Callable[[], bool], timeout_s: float = HANG_S) -> None:
         """Ask again and again, for what no message tells."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, "it did not become true in time"
             time.sleep(0.02)
 
-    def wait_closed(self, stream: int, timeout_s: float = 15.0) -> bytes:
+    def wait_closed(self, stream: int, timeout_s: float = HANG_S) -> bytes:
         """Everything of a stream, once its end has come."""
         self.wait_until(lambda: stream in self.closed, timeout_s)
         assert self.closed[stream]["total"] == len(self.streams[stream])
         return bytes(self.streams[stream])
 
-    def call(self, method: str, params: Message | None = None, timeout_s: float = 15.0) -> Message:
+    def call(self, method: str, params: Message | None = None, timeout_s: float = HANG_S) -> Message:
         """A request's result."""
         answer = self.wait(self.request(method, params), timeout_s)
         assert "result" in answer, answer
@@ -233,7 +235,7 @@ class Client:
     def start_shell(self, command: str, **more: Any) -> int:
         return self.request("exec", {"argv": [command], "shell": True, **more})
 
-    def shell(self, command: str, *, wait_s: float = 15.0, **more: Any) -> Done:
+    def shell(self, command: str, *, wait_s: float = HANG_S, **more: Any) -> Done:
         return Done(self.wait(self.start_shell(command, **more), wait_s)["result"])
 
     def exec(self, *argv: str, **more: Any) -> Done:
