@@ -52,7 +52,7 @@ def _make_repository(place: Place, name: str, files: int) -> Path:
     root = place.make_tree(name, files=files, file_bytes=20_000)
     run_quiet("git", "init", "-q", cwd=root)
     run_quiet("git", "-c", "core.looseCompression=0", "add", "-A", cwd=root)
-    # A commit of so many files starts git's clean-up in the background: minutes of both processors, under everything here.
+    # A commit of so many files starts git's clean-up behind our back: minutes of both processors.
     calm = ("-c", "gc.auto=0", "-c", "maintenance.auto=false")
     run_quiet("git", *calm, "-c", "user.name=b", "-c", "user.email=b@b", "commit", "-q", "-m", "base", cwd=root)
     return root

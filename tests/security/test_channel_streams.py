@@ -220,3 +220,69 @@ async def test_exec_output_ends_where_the_result_says(streamed: int) -> None:
             with pytest.raises(SandboxProtocolError):
                 await task
         assert got == b"four"
+
+
+def ended_at(total: int) -> dict[str, object]:
+    capture = {"total_bytes": total, "streamed_bytes": total, "closed": True}
+    return {"status": "exited", "stdout": capture}
+
+
+async def test_an_answer_that_ends_a_stream_may_overtake_its_data() -> None:
+    got = bytearray()
+    async with open_hostile_box() as box:
+        task = asyncio.ensure_future(box.exec(["x"], stdout=got.extend))
+        request = await box.hear()
+        stream = request["params"]["stdout"]
+        await box.chunk(stream, b"fo")
+        await box.say(id=request["id"], result=ended_at(4))
+        await asyncio.sleep(0.02)
+        assert not task.done()
+        await box.chunk(stream, b"ur")
+        assert (await task).stdout.closed
+        assert got == b"four"
+        await box.chunk(stream, b"x")  # nothing is open by that number any more
+        assert isinstance(await box.channel.ended, SandboxProtocolError)
+
+
+LIES_ABOUT_AN_END = {
+    "more_than_it_said": (b"fo", 4, b"ur!"),
+    "more_before_than_it_said": (b"four", 2, b""),
+    "more_after_all_came": (b"four", 4, b"!"),
+}
+
+
+@pytest.mark.parametrize("name", LIES_ABOUT_AN_END)
+async def test_refuses_a_false_end_of_a_stream(name: str) -> None:
+    before, total, after = LIES_ABOUT_AN_END[name]
+    async with open_hostile_box() as box:
+        task = asyncio.ensure_future(box.exec(["x"], stdout=lambda data: None))
+        request = await box.hear()
+        stream = request["params"]["stdout"]
+        await box.chunk(stream, before)
+        await box.say(id=request["id"], result=ended_at(total))
+        if after:
+            await box.chunk(stream, after)
+        assert isinstance(await box.channel.ended, SandboxProtocolError)
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_refuses_to_end_a_stream_twice() -> None:
+    async with open_hostile_box() as box:
+        task = asyncio.ensure_future(box.exec(["x"], stdout=lambda data: None))
+        request = await box.hear()
+        await box.say(id=request["id"], result=ended_at(0))
+        await task
+        await box.say(method="stream.close", params={"stream": request["params"]["stdout"], "total": 0, "error": ""})
+        assert isinstance(await box.channel.ended, SandboxProtocolError)
+
+
+async def test_the_end_of_a_stream_of_a_cancelled_call_is_taken() -> None:
+    async with open_hostile_box() as box:
+        task = asyncio.ensure_future(box.exec(["x"], stdout=lambda data: None))
+        request = await box.hear()
+        task.cancel()
+        await box.hear()  # the cancel
+        await box.chunk(request["params"]["stdout"], b"late")
+        await box.say(id=request["id"], result=ended_at(4))
+        await asyncio.gather(task, return_exceptions=True)
+        assert not box.channel.is_ending

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import struct
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 HEADER = struct.Struct(">I")
 CHUNK_TYPE = 1
 _CHUNK_HEADER = struct.Struct(">IBI")
@@ -20,6 +24,8 @@ MAX_CHUNK_BYTES = 64 << 10
 """Largest data chunk: small enough that control never waits behind more than one of them for long."""
 _MAX_PAYLOAD = MAX_CONTROL_BYTES
 
+_encode: Callable[[object], str] | None = None
+
 
 class FrameError(Exception):
     """The peer broke the framing rules."""
@@ -27,9 +33,12 @@ class FrameError(Exception):
 
 def encode_control(message: dict[str, object]) -> bytes:
     """One JSON-RPC message as a frame. Raises ValueError if it is too large or holds NaN."""
-    import json  # late: a third of the toolbox's start-up time, and the toolbox encodes by itself
+    global _encode
+    if _encode is None:
+        import json  # late: a third of the toolbox's start-up time, and the toolbox encodes by itself
 
-    body = json.dumps(message, separators=(",", ":"), allow_nan=False).encode("ascii")
+        _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+    body = _encode(message).encode("ascii")
     if len(body) > MAX_CONTROL_BYTES:
         raise ValueError(f"control message of {len(body)} bytes is over the limit of {MAX_CONTROL_BYTES}")
     return HEADER.pack(len(body)) + body

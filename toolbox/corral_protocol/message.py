@@ -111,6 +111,7 @@ class Capture:
     tail_b64: str = ""  # empty when head holds everything
     total_bytes: int = 0
     streamed_bytes: int = 0
+    closed: bool = False  # the stream ends with these bytes, and no StreamClose follows
 
 
 @dataclass(frozen=True)

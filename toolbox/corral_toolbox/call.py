@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _MAX_CWD = 4096
 _GRACE_S = 2.0
 """How long an ended tree may take to vanish before its call is answered all the same."""
+_END_PATIENCE_S = 0.05
+"""The outputs of a command end just before it does: its answer can tell of that, too."""
 _EAGAIN = 11
 
 
@@ -143,7 +145,7 @@ class Call:
                 self._sink = loop.sinks[pipe.stream] = Sink(loop, pipe.ours, pipe.stream)
             elif pipe.numbers[0] in (1, 2):
                 capture = Capture(request.head_bytes, request.tail_bytes)
-                source = Source(loop, pipe.ours, pipe.stream, request.stream_limit, capture)
+                source = Source(loop, pipe.ours, pipe.stream, request.stream_limit, capture, _END_PATIENCE_S)
                 self._sources.append(source)
                 if pipe.stream:
                     loop.sources[pipe.stream] = source
@@ -296,6 +298,7 @@ class Call:
         self._close()
         for source in self._sources:
             source.end()
+            source.tell_end()
         if self._sink is not None:
             self._sink.abandon()
             self._server.loop.sinks.pop(self._sink.stream, None)
@@ -333,7 +336,11 @@ class Call:
         if self._reason:
             status = self._reason
         counters = self._server.counters
-        captures = [source.capture.report(source.streamed) for source in self._sources if source.capture is not None]
+        captures = [
+            source.capture.report(source.streamed, source.take_end())
+            for source in self._sources
+            if source.capture is not None
+        ]
         return {
             "status": status,
             "exit_code": exit_code,
@@ -352,7 +359,7 @@ class Call:
         }
 
 
-_NOTHING: wire.Message = {"head_b64": "", "tail_b64": "", "total_bytes": 0, "streamed_bytes": 0}
+_NOTHING: wire.Message = {"head_b64": "", "tail_b64": "", "total_bytes": 0, "streamed_bytes": 0, "closed": False}
 
 
 def _send(control: _socket.socket, instruction: "Instruction", files: list[int]) -> None:

@@ -27,8 +27,13 @@ class WatchedRecord:
     def append(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event:
         return self._tell(self._log.append(payload, source=source, durable=durable))
 
-    async def append_async(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event:
-        return self._tell(await self._log.append_async(payload, source=source, durable=durable))
+    async def append_async(
+        self, *payloads: Payload, source: Source | None = None, durable: bool = True
+    ) -> tuple[Event, ...]:
+        events = await self._log.append_async(*payloads, source=source, durable=durable)
+        for event in events:
+            self._tell(event)
+        return events
 
     def claim(self, payload: Payload) -> Event | None:
         event = self._log.claim(payload)

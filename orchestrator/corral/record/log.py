@@ -13,7 +13,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -93,20 +93,25 @@ class RecordLog:
 
         After a RecordError nothing of this event stays in the file; when the disk itself failed, the log takes no more.
         """
-        event = self._write(payload, source or payload.source, durable)
+        (event,) = self._write((payload,), source, durable)
         if durable:
             self.sync()
         return event
 
-    async def append_async(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event:
-        """`append` for the event loop, which a slow disk does not block: there the sync moves to a thread."""
-        event = self._write(payload, source or payload.source, durable)
+    async def append_async(
+        self, *payloads: Payload, source: Source | None = None, durable: bool = True
+    ) -> tuple[Event, ...]:
+        """`append` for the event loop, which a slow disk does not block: there the sync moves to a thread.
+
+        Several events are one write, and stay all or none.
+        """
+        events = self._write(payloads, source, durable)
         if durable:
             if self._sync_s < _INLINE_SYNC_S:
                 self.sync()
             else:
                 await asyncio.to_thread(self.sync)
-        return event
+        return events
 
     def claim(self, payload: Payload) -> Event | None:
         """A bulk event in the box's word, not durable by itself. Over the cap it is only counted in `dropped`."""
@@ -158,27 +163,34 @@ class RecordLog:
     ) -> None:
         self.close()
 
-    def _write(self, payload: Payload, source: Source, durable: bool) -> Event:
+    def _write(self, payloads: Sequence[Payload], source: Source | None, durable: bool) -> tuple[Event, ...]:
         with self._write_lock:
             if self._failure is not None or self._closed:
                 raise RecordError(self._failure or f"the record {str(self.path)!r} is closed")
-            kept, encoded = _fit(payload)
-            seq, at = self._head.seq + 1, format_time(self._clock_ns())
-            line, digest = build_line(
-                seq=seq, at=at, prev=self._head.hash, kind=kept.kind.value, source=source.value, payload=encoded
-            )
-            self._write_bytes(line)
-            event = Event(
-                seq=seq, at=at, prev=self._head.hash, kind=kept.kind, source=source, payload=kept, hash=digest
-            )
-            self._head = Head(seq, digest)
+            lines, events, head = bytearray(), list[Event](), self._head
+            for payload in payloads:
+                line, event = self._link(payload, source or payload.source, head)
+                lines += line
+                events.append(event)
+                head = Head(event.seq, event.hash)
+            self._write_bytes(lines)
+            self._head = head
             self._unsynced = True
             if not durable and self._committer is None:
                 self._committer = threading.Thread(target=self._commit, name="corral-record", daemon=True)
                 self._committer.start()
-            return event
+            return tuple(events)
 
-    def _write_bytes(self, data: bytes) -> None:
+    def _link(self, payload: Payload, source: Source, head: Head) -> tuple[bytes, Event]:
+        """The line that follows `head`, and the event it holds."""
+        kept, encoded = _fit(payload)
+        seq, at = head.seq + 1, format_time(self._clock_ns())
+        line, digest = build_line(
+            seq=seq, at=at, prev=head.hash, kind=kept.kind.value, source=source.value, payload=encoded
+        )
+        return line, Event(seq=seq, at=at, prev=head.hash, kind=kept.kind, source=source, payload=kept, hash=digest)
+
+    def _write_bytes(self, data: bytes | bytearray) -> None:
         written = 0
         try:
             while written < len(data):

@@ -15,8 +15,8 @@ from corral.tools.outputs import OutputStore
 class Recorder(Protocol):
     """The record as the executor writes it; `corral.record.RecordLog` is one."""
 
-    async def append_async(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> object:
-        """Write an event; with `durable`, return only when it is on the disk. Raises RecordError."""
+    async def append_async(self, *payloads: Payload, source: Source | None = None, durable: bool = True) -> object:
+        """Write events, all or none; with `durable`, return only when they are on the disk. Raises RecordError."""
         ...
 
 

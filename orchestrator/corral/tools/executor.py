@@ -84,7 +84,10 @@ class ToolExecutor:
         """Answer one call. Raises only SandboxError (the box is gone), RecordError, and CancelledError."""
         began = time.monotonic()
         progress = _Progress(call, CallTrail(self._recorder, call, step))
-        result = await self._prepare(progress)
+        try:
+            result = await self._prepare(progress)
+        finally:
+            await progress.trail.settle()
         if result is None:
             result = await self._run(progress)
         for shape in (_clean, self._bound, _mark):
@@ -111,7 +114,7 @@ class ToolExecutor:
         call = progress.call
         progress.tool = self.registry.find(call.name)
         if progress.tool is None:
-            await progress.trail.parsed(None, call.arguments, "there is no tool of this name")
+            progress.trail.parsed(None, call.arguments, "there is no tool of this name")
             nearest = self.registry.nearest(call.name)
             hint = f"did you mean {nearest!r}? " if nearest else ""
             return failed(
@@ -121,7 +124,7 @@ class ToolExecutor:
                 hint=f"{hint}the tools are: {', '.join(self.registry.names)}",
             )
         if call.problem is not None:
-            await progress.trail.parsed(progress.tool.spec, call.arguments, call.problem)
+            progress.trail.parsed(progress.tool.spec, call.arguments, call.problem)
             hint = "send the arguments as one JSON object that fits the tool's schema"
             return failed("malformed_tool_call", call.problem, kind="parameter", hint=hint)
         progress.arguments = normalise(progress.tool.spec.parameters, copy_arguments(call.arguments))
@@ -130,7 +133,7 @@ class ToolExecutor:
     async def _validate(self, progress: _Progress) -> ToolResult | None:
         spec = progress.ready.spec
         problems = list(validate(spec.parameters, progress.arguments))
-        await progress.trail.parsed(spec, progress.arguments, "; ".join(map(str, problems)) or None)
+        progress.trail.parsed(spec, progress.arguments, "; ".join(map(str, problems)) or None)
         if problems:
             message = "; ".join(map(str, problems[:5]))
             location = ", ".join(problem.field for problem in problems[:5])
@@ -182,7 +185,7 @@ class ToolExecutor:
     async def _judge(self, progress: _Progress, *, approved: bool) -> Decision:
         spec = progress.ready.spec
         decision = self._decider.decide(spec, progress.normal_call, approved=approved)
-        await progress.trail.decided(spec, decision)
+        progress.trail.decided(spec, decision)
         progress.decision = decision
         return decision
 

@@ -11,6 +11,7 @@ from corral.schema.events import (
     CallDecided,
     CallParsed,
     ErrorFacts,
+    Payload,
     Source,
     ToolFinished,
     ToolStarted,
@@ -27,9 +28,15 @@ _EFFECTS: dict[Effect, Literal["allow", "ask", "deny"]] = {
     Effect.DENY: "deny",
 }
 
+_CANONICAL = json.JSONEncoder(sort_keys=True)
+"""One form of the same arguments, for their digest."""
+
 
 class CallTrail:
-    """The events of one call, in order. Durable where an effect follows or has just happened."""
+    """The events of one call, in order. Durable where an effect follows or has just happened.
+
+    What was parsed and decided goes into the record with the event that follows: one write instead of three.
+    """
 
     def __init__(self, recorder: Recorder, call: ToolCall, step: int) -> None:
         self._recorder = recorder
@@ -38,12 +45,23 @@ class CallTrail:
         self._tool = call.name
         self._started: ToolSpec | None = None
         self._arguments_sha256 = ""
+        self._unwritten: list[Payload] = []
 
-    async def parsed(self, spec: ToolSpec | None, arguments: Arguments, problem: str | None) -> None:
+    async def _write(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        await self._recorder.append_async(*unwritten, payload, source=source, durable=durable)
+
+    async def settle(self) -> None:
+        """Write what no later event has taken along: something broke in between."""
+        unwritten, self._unwritten = self._unwritten, []
+        if unwritten:
+            await self._recorder.append_async(*unwritten, durable=False)
+
+    def parsed(self, spec: ToolSpec | None, arguments: Arguments, problem: str | None) -> None:
         if spec is not None:
             self._tool = spec.name
-        self._arguments_sha256 = _digest_arguments(arguments)
-        await self._recorder.append_async(
+        self._arguments_sha256 = digest(_CANONICAL.encode(arguments))
+        self._unwritten.append(
             CallParsed(
                 step=self._step,
                 call_id=self._call.id,
@@ -52,13 +70,12 @@ class CallTrail:
                 arguments_sha256=self._arguments_sha256,
                 repaired=self._call.repaired,
                 problem=problem,
-            ),
-            durable=False,
+            )
         )
 
-    async def decided(self, spec: ToolSpec, decision: Decision) -> None:
+    def decided(self, spec: ToolSpec, decision: Decision) -> None:
         checkpoint = decision.effect is Effect.ALLOW_AFTER_CHECKPOINT
-        await self._recorder.append_async(
+        self._unwritten.append(
             CallDecided(
                 step=self._step,
                 call_id=self._call.id,
@@ -74,12 +91,11 @@ class CallTrail:
                 paths=decision.paths,
                 hosts=decision.hosts,
                 policy=decision.policy_version,
-            ),
-            durable=False,
+            )
         )
 
     async def asked(self, request: ApprovalRequest, wait_s: float) -> None:
-        await self._recorder.append_async(
+        await self._write(
             ApprovalAsked(
                 call_id=self._call.id,
                 tool=request.call.name,
@@ -91,7 +107,7 @@ class CallTrail:
         )
 
     async def answered(self, request: ApprovalRequest, answer: ApprovalAnswer, waited_s: float) -> None:
-        await self._recorder.append_async(
+        await self._write(
             ApprovalAnswered(
                 call_id=self._call.id,
                 digest=request.digest,
@@ -102,7 +118,7 @@ class CallTrail:
         )
 
     async def started(self, spec: ToolSpec, arguments: Arguments, *, cwd: str, limit_s: float) -> None:
-        await self._recorder.append_async(
+        await self._write(
             ToolStarted(
                 step=self._step,
                 call_id=self._call.id,
@@ -120,7 +136,7 @@ class CallTrail:
 
     async def finished(self, result: ToolResult) -> None:
         ran = self._started
-        await self._recorder.append_async(
+        await self._write(
             self._describe(result),
             # A refusal is our word; what a tool brought back is the box's.
             source=Source.BOX if ran and ran.scope != "session" else Source.ORCHESTRATOR,
@@ -152,8 +168,3 @@ class CallTrail:
             duration_s=result.duration_s,
             facts=data,
         )
-
-
-def _digest_arguments(arguments: Arguments) -> str:
-    """SHA-256 of arguments in one canonical form."""
-    return digest(json.dumps(arguments, sort_keys=True))

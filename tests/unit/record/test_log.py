@@ -102,6 +102,22 @@ def test_append_on_a_full_disk_leaves_no_half_line_and_can_go_on(record: Path) -
     assert (report.ok, report.head.seq, report.finished) == (True, 2, True)
 
 
+async def test_several_events_go_in_all_or_none(record: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with RecordLog.open(record) as log:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (700, hard))
+        try:
+            with pytest.raises(RecordError, match="cannot be written"):
+                await log.append_async(tool_started(), tool_started(command="x" * 500))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert record.read_bytes() == b""
+        events = await log.append_async(tool_started("c1"), tool_finished("c1"))
+        assert [(event.seq, event.source) for event in events] == [(1, Source.ORCHESTRATOR), (2, Source.BOX)]
+    assert load_record(record).events == events
+    assert verify_record(record).ok
+
+
 def test_log_takes_nothing_after_a_failed_sync(record: Path) -> None:
     log = RecordLog.open(record)
     log.append(run_started())

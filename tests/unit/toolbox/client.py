@@ -100,6 +100,7 @@ class Client:
         self.notices: list[Message] = []
         self.streams: dict[int, bytearray] = {}
         self.closed: dict[int, Message] = {}
+        self._outputs: dict[int, Message] = {}  # of an exec: which streams its answer tells of
         self.credit: dict[int, int] = {}
         self.is_giving_credit = True
 
@@ -143,6 +144,8 @@ class Client:
     def request(self, method: str, params: Message | None = None) -> int:
         number = self._next_id
         self._next_id += 1
+        if params and method == "exec":
+            self._outputs[number] = {name: params[name] for name in ("stdout", "stderr") if params.get(name)}
         self.send(encode_control({"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}))
         return number
 
@@ -183,12 +186,18 @@ class Client:
         if "id" in message:
             assert message["id"] not in self.answers
             self.answers[message["id"]] = message
+            for name, stream in self._outputs.pop(message["id"], {}).items():
+                if "result" in message and (capture := message["result"][name])["closed"]:
+                    self._close(stream, capture["streamed_bytes"])
         elif message["method"] == "stream.close":
-            self.closed[message["params"]["stream"]] = message["params"]
+            self._close(**message["params"])
         elif message["method"] == "stream.credit":
             self.credit[message["params"]["stream"]] += message["params"]["bytes"]
         else:
             self.notices.append(message)
+
+    def _close(self, stream: int, total: int, error: str = "") -> None:
+        self.closed[stream] = {"stream": stream, "total": total, "error": error}
 
     def wait(self, number: int, timeout_s: float = HANG_S) -> Message:
         """The answer to a request."""
@@ -212,6 +221,8 @@ class Client:
     def wait_closed(self, stream: int, timeout_s: float = HANG_S) -> bytes:
         """Everything of a stream, once its end has come."""
         self.wait_until(lambda: stream in self.closed, timeout_s)
+        # An answer overtakes data.
+        self.wait_until(lambda: self.closed[stream]["total"] <= len(self.streams[stream]), timeout_s)
         assert self.closed[stream]["total"] == len(self.streams[stream])
         return bytes(self.streams[stream])
 

@@ -22,6 +22,7 @@ def test_streams_everything_and_keeps_head_and_tail(box: Client) -> None:
         "tail_b64": base64.b64encode(NUMBERS[-50:]).decode(),
         "total_bytes": len(NUMBERS),
         "streamed_bytes": len(NUMBERS),
+        "closed": True,
     }
 
 
@@ -133,3 +134,18 @@ def test_large_input_flows_under_credit(box: Client) -> None:
     box.notify("stream.close", {"stream": source, "total": 256 * len(block)})
     assert box.wait(running)["result"]["exit_code"] == 0
     assert box.wait_closed(out) == block * 256
+
+
+def test_an_answer_tells_of_the_end_of_its_streams(box: Client) -> None:
+    """No message of its own for each; only what outlives the call is told later."""
+    quiet, kept = box.open_stream(), box.open_stream()
+    done = box.shell("sleep 0.3 2>&- & exit 3", stdout=kept, stderr=quiet)
+    assert (done.raw["stdout"]["closed"], done.raw["stderr"]["closed"]) == (False, True)
+    assert kept not in box.closed
+    assert box.wait_closed(kept) == b""
+
+
+def test_streams_of_a_command_that_never_ran_are_closed(box: Client) -> None:
+    out = box.open_stream()
+    done = box.exec("/nothing/here", stdout=out)
+    assert (done.status, box.wait_closed(out)) == ("not_started", b"")

@@ -25,11 +25,12 @@ def test_capture_keeps_exactly_head_and_tail(parts: list[bytes], head_bytes: int
         capture.add(part)
     whole = b"".join(parts)
     rest = whole[head_bytes:]
-    assert capture.report(7) == {
+    assert capture.report(7, True) == {
         "head_b64": base64.b64encode(whole[:head_bytes]).decode(),
         "tail_b64": base64.b64encode(rest[-tail_bytes:] if tail_bytes else b"").decode(),
         "total_bytes": len(whole),
         "streamed_bytes": 7,
+        "closed": True,
     }
 
 

@@ -76,9 +76,9 @@ async def test_a_started_event_is_durable_before_a_write_runs(bench: Build) -> N
     durable: list[bool] = []
 
     class Watching:
-        async def append_async(self, payload: Any, *, source: Any = None, durable: bool = True) -> object:
+        async def append_async(self, *payloads: Any, source: Any = None, durable: bool = True) -> object:
             written.append(durable)
-            return await desk.log.append_async(payload, source=source, durable=durable)
+            return await desk.log.append_async(*payloads, source=source, durable=durable)
 
     written = durable
 
@@ -426,3 +426,22 @@ async def test_a_tool_error_without_a_known_code_still_has_a_hint(bench: Build) 
     result = await desk.call("own")
     assert result.error is not None
     assert (result.error.kind, result.recovery_hint) == ("unknown", "look at the state before you try again")
+
+
+async def test_a_call_whose_judgement_breaks_is_in_the_record(bench: Build) -> None:
+    desk = bench()
+
+    class Broken:
+        def decide(self, spec: Any, call: ToolCall, *, approved: bool = False) -> Any:
+            raise LookupError("no rules")
+
+    executor = ToolExecutor(
+        ToolRegistry([make_tool(succeed)]),
+        decider=Broken(),
+        recorder=desk.log,
+        sandbox=desk.box,
+        outputs=desk.outputs,  # type: ignore[arg-type]
+    )
+    with pytest.raises(LookupError):
+        await executor.execute(ToolCall(id="c", name="own"))
+    assert desk.kinds() == ["call.parsed"]

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from corral_toolbox.loop import Loop
+    from corral_toolbox.loop import Loop, Timer
 
 _EPOLLIN = 1
 _EPOLLOUT = 4
@@ -65,7 +65,7 @@ class Capture:
         while self._tail_size - len(self._tail[0]) >= self._tail_max:
             self._tail_size -= len(self._tail.popleft())
 
-    def report(self, streamed: int) -> wire.Message:
+    def report(self, streamed: int, is_closed: bool) -> wire.Message:
         """The wire form, a corral_protocol.message.Capture."""
         tail = b"".join(self._tail)
         return {
@@ -73,6 +73,7 @@ class Capture:
             "tail_b64": wire.encode_base64(tail[-self._tail_max :] if self._tail_max else b""),
             "total_bytes": self.total,
             "streamed_bytes": streamed,
+            "closed": is_closed,
         }
 
 
@@ -80,10 +81,13 @@ class Source:
     """Reads a pipe: captures, counts, and sends to the host what stream, credit and limit allow.
 
     Without credit, or while the queue to the host is full, the pipe is not read, so that its writer waits. Behind the
-    limit, or without a stream, everything is read and only counted.
+    limit, or without a stream, everything is read and only counted. Its end waits `patience_s` for an answer to tell of
+    it (`take_end`), which saves a message for each stream of each call; then it is told by itself.
     """
 
-    def __init__(self, loop: "Loop", fd: int, stream: int, limit: int, capture: "Capture | None") -> None:
+    def __init__(
+        self, loop: "Loop", fd: int, stream: int, limit: int, capture: "Capture | None", patience_s: float = 0.0
+    ) -> None:
         self._loop = loop
         self.fd = fd
         self.stream = stream
@@ -96,6 +100,8 @@ class Source:
         self.has_ended = False
         self.is_last = False
         """No writer is expected any more: an empty pipe is an ended one."""
+        self._patience_s = patience_s
+        self._untold: Timer | None = None
         self.on_change: Callable[[], None] | None = None
         self._is_watched = False
         self._is_paused = False
@@ -218,13 +224,32 @@ class Source:
         os.close(self.fd)
         if self.stream:
             self._loop.sources.pop(self.stream, None)
-            closing: wire.Message = {"stream": self.stream, "total": self.streamed, "error": error}
-            self._loop.outbox.put_behind_data(wire.encode_notice(wire.CLOSE, closing))
+            if error or not self._patience_s:
+                self._tell_end(error)
+            else:
+                self._untold = self._loop.after(self._patience_s, self.tell_end)
         self._changed()
 
     def _changed(self) -> None:
         if self.on_change is not None:
             self.on_change()
+
+    def take_end(self) -> bool:
+        """Whether it has ended and the host does not know: who asks tells the host."""
+        self._patience_s = 0.0
+        timer, self._untold = self._untold, None
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
+
+    def tell_end(self) -> None:
+        """Let the host know of the end, now or when it comes."""
+        if self.take_end():
+            self._tell_end("")
+
+    def _tell_end(self, error: str) -> None:
+        closing: wire.Message = {"stream": self.stream, "total": self.streamed, "error": error}
+        self._loop.outbox.put_behind_data(wire.encode_notice(wire.CLOSE, closing))
 
 
 class Sink:

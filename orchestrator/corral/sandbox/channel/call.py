@@ -49,10 +49,7 @@ async def run_call(
     try:
         async with limit:
             result: T = await _wait_answer(channel, request, pump)
-            for name, stream in zip(sinks or (), request.inbound, strict=True):
-                if method is Method.EXEC:
-                    # Processes in the background may keep the stream open: the result says where the call's own ends.
-                    stream.finish_at(getattr(result, name).streamed_bytes)
+            for stream in request.inbound:
                 await _finish_stream(stream, method)
             return result
     except TimeoutError:

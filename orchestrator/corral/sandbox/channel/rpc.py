@@ -55,6 +55,8 @@ class Request:
     kind: type
     answer: asyncio.Future[Any]
     inbound: tuple[Inbound, ...] = ()
+    names: tuple[str, ...] = ()
+    """Of the parameters that hold the ids of `inbound`."""
     outbound: Outbound | None = None
 
 
@@ -154,7 +156,7 @@ class Channel(asyncio.Protocol):
         wire = encode_params(params) if params is not None else {}
         inbound: list[Inbound] = []
         for position, (name, sink) in enumerate(sinks.items()):
-            inbound.append(Inbound(self._next_inbound + 2 * position, sink, self._grant))
+            inbound.append(Inbound(self._next_inbound + 2 * position, sink, self._grant, self._forget_stream))
             wire[name] = inbound[-1].stream
         outbound = Outbound(self._next_outbound) if body_field else None
         if outbound is not None:
@@ -164,7 +166,7 @@ class Channel(asyncio.Protocol):
             frame = encode_control({"jsonrpc": "2.0", "id": number, "method": method.value, "params": wire})
         except ValueError as error:
             raise ToolError(str(error), code=ErrorCode.TOO_LARGE) from None
-        request = Request(number, method, kind, self._loop.create_future(), tuple(inbound), outbound)
+        request = Request(number, method, kind, self._loop.create_future(), tuple(inbound), tuple(sinks), outbound)
         self._register(request)
         self.write(frame)
         return request
@@ -192,6 +194,9 @@ class Channel(asyncio.Protocol):
             forgotten = [number for number, stream in self._inbound.items() if stream.is_drained]
             for number in forgotten[: len(self._inbound) - MAX_DRAINED]:
                 del self._inbound[number]
+
+    def _forget_stream(self, stream: int) -> None:
+        self._inbound.pop(stream, None)  # one that nobody waits for may be forgotten already
 
     def _grant(self, stream: int, size: int) -> None:
         self.notify(Method.CREDIT, Credit(stream, size))
@@ -234,6 +239,11 @@ class Channel(asyncio.Protocol):
                 request.answer.set_exception(failure)
         elif message.keys() == {"jsonrpc", "id", "result"}:
             result: object = parse_result(payload, request.kind)
+            if request.method is Method.EXEC:
+                # Processes in the background may keep a stream open: the result says where the call's own part ends.
+                for name, stream in zip(request.names, request.inbound, strict=True):
+                    capture = getattr(result, name)
+                    stream.finish_at(capture.streamed_bytes, is_closed=capture.closed)
             if not request.answer.done():
                 request.answer.set_result(result)
         else:
@@ -267,7 +277,6 @@ class Channel(asyncio.Protocol):
         if close.error and close.error not in ERROR_CODES:
             raise SandboxProtocolError("the box closed a stream with an unknown error code")
         stream.close(close.total, close.error)
-        del self._inbound[close.stream]
 
     def _on_events(self, told: ProcessEvents) -> None:
         known = self._execs.get(told.id)

@@ -37,7 +37,9 @@ def _take_failure(done: asyncio.Future[Any]) -> None:
 class Inbound:
     """Data from the box into a sink. Without a sink it is drained: a call that nobody waits for must not block."""
 
-    def __init__(self, stream: int, sink: Sink | None, grant: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, stream: int, sink: Sink | None, grant: Callable[[int, int], None], forget: Callable[[int], None]
+    ) -> None:
         self.stream = stream
         self.received = 0
         self.error = ""
@@ -46,6 +48,7 @@ class Inbound:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sink = sink
         self._grant = grant
+        self._forget = forget
         self._credit = INITIAL_CREDIT
         self._consumed = 0
         self._granted = 0
@@ -60,13 +63,17 @@ class Inbound:
         # SECURITY: credit is what bounds the orchestrator's memory (test_channel_streams).
         if size > self._credit:
             raise SandboxProtocolError(f"the box sent {size} bytes on stream {self.stream} with credit {self._credit}")
+        if self._is_closed and self.received + size > self._target:
+            raise SandboxProtocolError(
+                f"the box sent more on stream {self.stream} than the {self._target} bytes it said"
+            )
         self._credit -= size
 
     def receive(self, piece: memoryview) -> None:
         """Hand a piece to the sink; what the sink has consumed is granted anew."""
         self.received += len(piece)
         if self.received >= self._target:
-            self._set_done()
+            self._reach_target()
         if self._emptying is None:
             self._offer(piece)
         else:
@@ -129,14 +136,29 @@ class Inbound:
         self.error = error
         self._is_closed = True
         self._set_done()
+        self._forget(self.stream)
 
-    def finish_at(self, total: int) -> None:
-        """The first `total` bytes are all that is wanted: done when they are here, closed or not."""
-        self._target = total
-        if self.received >= total or self.failure is not None:
+    def finish_at(self, total: int, *, is_closed: bool) -> None:
+        """The first `total` bytes are all that is wanted, or, with `is_closed`, all that come: done when they are here.
+
+        They may come later: an answer overtakes data.
+        """
+        if self._is_closed or (is_closed and self.received > total):
+            if total != self.received:
+                raise SandboxProtocolError(
+                    f"the box says {total} bytes and ended stream {self.stream} at {self.received}"
+                )
+            return
+        self._target, self._is_closed = total, is_closed
+        if self.received >= total:
+            self._reach_target()
+        elif self.failure is not None:
             self._set_done()
-        elif self.done.done():
-            raise SandboxProtocolError(f"the box says {total} bytes and closed stream {self.stream} at {self.received}")
+
+    def _reach_target(self) -> None:
+        self._set_done()
+        if self._is_closed:
+            self._forget(self.stream)
 
     def _set_done(self) -> None:
         if not self.done.done():
