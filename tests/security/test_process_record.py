@@ -354,3 +354,40 @@ async def test_names_that_are_no_text_arrive_as_they_are(watched: Watched) -> No
     assert decode_name(event.path) == b"/tmp/a\xff\n"
     assert [decode_name(word) for word in event.argv[1:]] == [b"\xfe", b"x" * 1024]
     assert event.cut
+
+
+async def test_a_program_finds_nothing_of_what_lets_its_own_start_pass(watched: Watched) -> None:
+    """Whoever knew the fourth argument of the start that no notice tells of could start programs unseen."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("on other machines every start is told by a notice")
+    source = """
+.globl _start
+_start:
+    mov %r10, %rax
+    or %r8, %rax
+    or %r9, %rax
+    or %rdx, %rax
+    xor %edi, %edi
+    test %rax, %rax
+    setnz %dil
+    mov $60, %eax
+    syscall
+"""
+    await watched.box.write_file("/tmp/entry.s", source.encode())
+    built = await watched.box.shell("cc -nostdlib -static -o /workspace/entry /tmp/entry.s", timeout_s=60)
+    assert built.exit_code == 0
+    CALL.set("it")
+    assert (await watched.box.exec(["/workspace/entry"], timeout_s=20)).exit_code == 0
+    assert watched.programs("it") == [("/workspace/entry",)]
+
+
+async def test_a_start_with_a_made_up_fourth_argument_is_told(watched: Watched) -> None:
+    script = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+number = {"x86_64": 59, "aarch64": 221}[os.uname().machine]
+argv = (ctypes.c_char_p * 3)(b"true", b"forged", None)
+libc.syscall(number, b"/bin/true", argv, None, ctypes.c_ulong(0x1122334455667788), 1, 2)
+"""
+    assert await watched.python(script) == ""
+    assert watched.programs()[1:] == [("true", "forged")]

@@ -15,10 +15,10 @@ ALLOW, NOTIFY, ENOSYS = 0x7FFF0000, 0x7FC00000, 0x00050026
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}.get(os.uname().machine, 0)
 
 
-def _judge(call: int, *arguments: int, arch: int = ARCH) -> int:
+def _judge(call: int, *arguments: int, arch: int = ARCH, ticket: int = 0) -> int:
     """Run the program as the kernel does."""
     data = struct.pack("=iIQ6Q", call, arch, 0, *(list(arguments) + [0] * 6)[:6])
-    program = list(struct.iter_unpack("=HBBI", notify._build_filter()))
+    program = list(struct.iter_unpack("=HBBI", notify._build_filter(ticket)))
     held, place = 0, 0
     while True:
         code, yes, no, value = program[place]
@@ -70,6 +70,16 @@ def test_filter_traps_exactly_what_is_recorded(verdict: int, call: int, argument
 
 def test_filter_refuses_calls_of_another_architecture() -> None:
     assert _judge(11, arch=0x40000003) == ENOSYS
+
+
+def test_only_the_ticket_of_the_starter_passes_unseen() -> None:
+    ticket = 0x1234567890ABCDEF
+    execve = (1, 2, 3)
+    assert _judge(notify.EXECVE, *execve, ticket, ticket=ticket) == ALLOW
+    for other in (0, ticket ^ 1, ticket ^ 1 << 63, ticket & 0xFFFFFFFF, ticket >> 32 << 32):
+        assert _judge(notify.EXECVE, *execve, other, ticket=ticket) == NOTIFY
+    assert _judge(notify.EXECVEAT, 1, 2, 3, ticket, ticket=ticket) == NOTIFY
+    assert _judge(notify.EXECVE, *execve, 0) == NOTIFY  # where there is none
 
 
 @pytest.fixture

@@ -71,9 +71,9 @@ def start_command(
     files: list[int],
     starter: Starter,
     tell_notice: "Callable[[str], None]",
-    expect: "Callable[[], None]",
+    attempt: "Callable[[Callable[[], int]], int]",
 ) -> int:
-    """Returns the command's pid; `expect` is called before each try.
+    """Returns the command's pid; each try is made by `attempt`.
 
     Raises NotStarted, or another OSError when no process can be had.
     """
@@ -87,7 +87,7 @@ def start_command(
     finally:
         syscall.lend_ids(0, 0)
     try:
-        return _spawn_first(name, candidates, Launch(argv, env, (uid, gid), files, places), starter, expect)
+        return _spawn_first(name, candidates, Launch(argv, env, (uid, gid), files, places), starter, attempt)
     finally:
         os.chdir("/")
 
@@ -120,13 +120,16 @@ def _look_up(name: bytes, search: bytes) -> list[bytes]:
 
 
 def _spawn_first(
-    name: bytes, candidates: list[bytes], launch: Launch, starter: Starter, expect: "Callable[[], None]"
+    name: bytes,
+    candidates: list[bytes],
+    launch: Launch,
+    starter: Starter,
+    attempt: "Callable[[Callable[[], int]], int]",
 ) -> int:
     failure = OSError(_ENOENT, "not found")
     for candidate in candidates:
-        expect()
         try:
-            return launch.spawn(candidate, starter)
+            return attempt(lambda path=candidate: launch.spawn(path, starter))  # type: ignore[misc]  # a default binds it
         except OSError as error:
             if error.errno in (_EAGAIN, _ENOMEM):
                 raise

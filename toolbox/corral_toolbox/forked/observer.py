@@ -48,6 +48,8 @@ class Observer:
         """Held from a notice to its event: when a process has ended, all that it did has been kept."""
         self._has_call = False
         """Before there is one, only a rehearsal runs, and a call that is on its way must not be told of it."""
+        self._knows_command = False
+        """The command passes without a notice: it is known from the one who starts it."""
         self._reset()
 
     def begin(self) -> None:
@@ -69,16 +71,23 @@ class Observer:
         self._missed: dict[int, tuple[int, wire.Message]] = {}
         """Threads that look for a program along PATH: where their argv is, and the event that may come to nothing."""
 
-    def open(self, listener: int) -> None:
+    def open(self, listener: int, *, knows_command: bool) -> None:
         """From here on calls are trapped, and answered."""
         self._listener = listener
+        self._knows_command = knows_command
         self._is_open.release()
 
-    def expect(self) -> None:
-        """The command is tried: the next start is its own, for nothing else runs. An earlier try came to nothing."""
+    def attempt(self, start: "Callable[[], int]") -> int:
+        """Try to start the command: nothing else runs, and an earlier try came to nothing. Returns its pid."""
         with self._lock:
             self._batch.clear()
+            if self._knows_command:
+                pid = start()  # what the program does at once waits for the lock: the command comes first
+                if self._has_call:
+                    self._keep(pid)
+                return pid
             self._is_expected = True
+        return start()
 
     def run(self) -> None:
         """Answer notices for good."""

@@ -69,7 +69,7 @@ def _serve_calls(starter: Starter, observer: Observer, watches: bool) -> None:
     try:
         if watches:
             # SECURITY: before the first command, or that runs unseen (test_process_record.py).
-            observer.open(notify.install())
+            observer.open(notify.install(starter.ticket), knows_command=bool(starter.ticket))
         control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, CONTROL_FD)
         # Kept: an allocation of this size is a mapping made and unmade for every message.
         buffer = memoryview(bytearray(MAX_MESSAGE))
@@ -95,7 +95,7 @@ def _serve(control: _socket.socket, buffer: memoryview, starter: Starter, observ
     instruction, files = received
     observer.begin()
     try:
-        child = start_command(instruction, files, starter, lambda text: _tell(NOTICE, text), observer.expect)
+        child = start_command(instruction, files, starter, lambda text: _tell(NOTICE, text), observer.attempt)
     except NotStarted as error:
         observer.begin()
         _tell(NOT_STARTED, error.exit_code, str(error))
@@ -193,6 +193,6 @@ def _rehearse(starter: Starter, observer: Observer) -> None:
     """Use once what a call will use: memory that a fork shares is copied at the first touch, now instead of then."""
     facts = (b"/proc/self/none", [b"sh"], {b"PATH": b"/"}, b"/", b"/", 0o022, 1, 1, ())
     try:
-        start_command(marshal.loads(marshal.dumps(facts)), [], starter, lambda text: None, observer.expect)  # noqa: S302
+        start_command(marshal.loads(marshal.dumps(facts)), [], starter, lambda text: None, observer.attempt)  # noqa: S302
     except NotStarted:
         pass
