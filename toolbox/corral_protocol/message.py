@@ -32,9 +32,13 @@ class Method(StrEnum):
     STORE = "file.store"  # FileStore -> FileChanged; the host sends the raw bytes on the stream
     TREE_PUT = "tree.put"  # TreePut -> TreePutReply; tar (GNU/PAX) from the host on the stream, into the workspace
     TREE_SCAN = "tree.scan"  # TreeScan -> TreeScanReply; JSON lines of TreeEntry on the stream, box to host
+    LISTEN = "tunnel.listen"  # TunnelListen -> TunnelPorts; once in a box's life
+    DIAL = "tunnel.dial"  # TunnelDial -> {}; when answered the stream is open, or there will be none
+    OPEN = "stream.open"  # notification, box to host: StreamOpen
     # notifications, both directions
     CREDIT = "stream.credit"  # Credit: the receiver of the stream lets the sender send so many bytes more
     CLOSE = "stream.close"  # StreamClose: the sender of the stream has sent all
+    RESET = "stream.reset"  # StreamReset, tunnels only: its sender takes no more; answered by the other's close
     LOG = "log"  # box to host: LogLine, for the crash log only
     EVENTS = "process.events"  # box to host: ProcessEvents of an exec, also after its answer, until its last process
 
@@ -406,6 +410,42 @@ class ProcessEvents:
 
 MAX_EVENTS = 40_000
 """Of one exec; a box that sends more breaks the rules."""
+
+
+FIRST_OPENED_STREAM = 1 << 31
+"""From here up the box numbers the streams it opens, one by one."""
+FIRST_DIALED_STREAM = 3 << 30
+"""From here up the host numbers its streams to ports of the box. Streams of calls are below both."""
+
+
+@dataclass(frozen=True)
+class TunnelListen:
+    """Ports on the box's loopback; each connection to one is a stream in both directions."""
+
+    listeners: int
+    max_streams: int  # at once, dialed ones included; further connections wait
+
+
+@dataclass(frozen=True)
+class TunnelPorts:
+    ports: list[int]  # one per listener
+
+
+@dataclass(frozen=True)
+class TunnelDial:
+    stream: int
+    port: int  # of the box's loopback
+
+
+@dataclass(frozen=True)
+class StreamOpen:
+    stream: int
+    listener: int  # index into TunnelPorts.ports
+
+
+@dataclass(frozen=True)
+class StreamReset:
+    stream: int
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from corral_toolbox.channel.stream import Sink, Source
+    from corral_toolbox.tunnel import Stream
 
 _EPOLLOUT = 4
 _PATIENCE = 32
@@ -38,9 +39,9 @@ class Timer:
 class Loop:
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
-        self.sources: dict[int, Source] = {}
-        self.sinks: dict[int, Sink] = {}
-        self.stalled: list[Source] = []
+        self.sources: dict[int, Source | Stream] = {}
+        self.sinks: dict[int, Sink | Stream] = {}
+        self.stalled: list[Source | Stream] = []
         """Sources that wait for room in the queue to the host."""
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[int], None]] = {}
@@ -52,6 +53,9 @@ class Loop:
     def watch(self, fd: int, events: int, callback: "Callable[[int], None]") -> None:
         self._epoll.register(fd, events)
         self._callbacks[fd] = callback
+
+    def rewatch(self, fd: int, events: int) -> None:
+        self._epoll.modify(fd, events)
 
     def unwatch(self, fd: int) -> None:
         self._epoll.unregister(fd)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from corral_toolbox.loop import Loop
+    from corral_toolbox.tunnel import Tunnel
 
 _READ_BYTES = 64 << 10
 """What the pipe from the engine holds."""
@@ -92,6 +93,7 @@ class Server:
         self._incoming = memoryview(bytearray(_READ_BYTES))
         self._started_at = self._heard_at = time.monotonic()
         self._is_greeted = False
+        self._tunnel: Tunnel | None = None
         self._methods: dict[str, Callable[[int, wire.Message], None]] = {
             wire.PING: self._ping,
             wire.EXEC: self._exec,
@@ -100,6 +102,8 @@ class Server:
             wire.THAW: self._thaw,
             wire.KILL_ALL: self._kill_all,
             wire.STATS: self._stats,
+            wire.LISTEN: self._listen,
+            wire.DIAL: self._dial,
         }
 
     # Frames in.
@@ -165,6 +169,8 @@ class Server:
             sink = self.loop.sinks.get(stream) if type(stream) is int else None
             if sink is not None:
                 sink.close()
+        elif method == wire.RESET and self._tunnel is not None and type(stream) is int:
+            self._tunnel.reset(stream)
 
     def answer(self, request_id: int, frame: bytes) -> None:
         self._file_requests.discard(request_id)
@@ -204,7 +210,7 @@ class Server:
                 "has_shell": wire.show_name(box.shell),
                 "workspace_root": environment.list_root(box.workspace, box.uid, box.gid),
                 "capabilities": [
-                    *("exec", "files", "freeze", "stats"),
+                    *("exec", "files", "freeze", "stats", "tunnel"),
                     *([] if box.why_unwatched else [PROCESS_RECORD]),
                     *(["landlock"] if is_confined else []),
                 ],
@@ -279,6 +285,37 @@ class Server:
         else:
             self.files.cancel(target)  # one that has just been answered is no error
         self._reply(request_id, {})
+
+    def _listen(self, request_id: int, params: wire.Message) -> None:
+        from corral_toolbox.tunnel import Tunnel  # late: a box without network has none of it
+
+        taken = wire.Params(params)
+        listeners, most = taken.take_int("listeners", None, 0, 8), taken.take_int("max_streams", None, 1, 1024)
+        taken.done()
+        if self._tunnel is not None:
+            raise wire.Refusal(wire.INVALID_ARGUMENT, "the tunnel is open already")
+        try:
+            self._tunnel = Tunnel(self.loop, listeners, most)
+        except OSError as error:
+            raise wire.Refusal(wire.IO_ERROR, f"cannot listen on loopback: {error.strerror}") from None
+        self._reply(request_id, {"ports": list(self._tunnel.ports)})
+
+    def _dial(self, request_id: int, params: wire.Message) -> None:
+        taken = wire.Params(params)
+        stream = taken.take_int("stream", None, wire.FIRST_DIALED_STREAM, 0xFFFFFFFF)
+        port = taken.take_int("port", None, 1, 0xFFFF)
+        taken.done()
+        self._check_stream(stream)
+        if self._tunnel is None:
+            raise wire.Refusal(wire.INVALID_ARGUMENT, "the tunnel is not open")
+
+        def finish(problem: str) -> None:
+            if problem:
+                self.answer(request_id, wire.encode_error(request_id, wire.IO_ERROR, problem))
+            else:
+                self._reply(request_id, {})
+
+        self._tunnel.dial(stream, port, finish)
 
     def _freeze(self, request_id: int, params: wire.Message) -> None:
         wire.Params(params).done()

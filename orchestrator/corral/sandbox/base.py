@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from corral.sandbox.spec import Limits, WorkspaceMode
+from corral.sandbox.spec import MAX_STREAMS, Limits, WorkspaceMode
 from corral_protocol.message import (
     EditStep,
     ExecResult,
@@ -27,6 +27,9 @@ from corral_protocol.message import (
     Stats,
     TreeEntry,
 )
+
+if TYPE_CHECKING:
+    from corral.sandbox.channel.tunnel import BoxStream, Serve
 
 CALL: ContextVar[str] = ContextVar("corral_call", default="")
 """The record's name of the call that asks the box: what the box tells about its processes, also much later, carries it.
@@ -172,3 +175,12 @@ class Sandbox(Protocol):
         ...
 
     async def stats(self) -> Stats: ...
+
+    async def open_tunnel(self, serve: Serve, *, max_streams: int = MAX_STREAMS) -> None:
+        """Open the ports of an HTTP proxy and of SOCKS on the box's loopback and set the variables by which commands
+        find them. `serve` gets every connection as a stream. Once in a box's life. Raises ToolError `unsupported`."""
+        ...
+
+    async def dial(self, port: int) -> BoxStream:
+        """A connection to a port of the box's loopback, after open_tunnel(). Raises ToolError when nobody listens."""
+        ...

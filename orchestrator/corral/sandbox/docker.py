@@ -16,6 +16,8 @@ from corral.errors import BoxLost, ImageError, SandboxError, SandboxProtocolErro
 from corral.sandbox.base import BoxInfo, Sink
 from corral.sandbox.box import Box, finish
 from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
+from corral.sandbox.channel.port import dial, open_tunnel
+from corral.sandbox.channel.tunnel import BoxStream, Serve
 from corral.sandbox.channel.wire import Empty, warm_adapters
 from corral.sandbox.container import HOSTS, build_command_env, build_config, fit_limits, load_seccomp_profile
 from corral.sandbox.engine import Engine, ImageFacts, run_in_thread
@@ -23,7 +25,7 @@ from corral.sandbox.guard import Stillness, describe_breach
 from corral.sandbox.halt import Halt
 from corral.sandbox.janitor import Janitor, start_janitor
 from corral.sandbox.labels import RUN, labels
-from corral.sandbox.spec import SANDBOX_IMAGE, Limits, SandboxSpec, WorkspaceMode
+from corral.sandbox.spec import MAX_STREAMS, SANDBOX_IMAGE, Limits, SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace import (
     Bounds,
     Breach,
@@ -297,6 +299,12 @@ class DockerSandbox(BoxOperations):
     ) -> T:
         await self._stillness.admit(method)
         return await run_call(self._channel, method, params, kind, sinks=sinks, body=body, limit_s=limit_s)
+
+    async def open_tunnel(self, serve: Serve, *, max_streams: int = MAX_STREAMS) -> None:
+        self._variables = await open_tunnel(self._channel, serve, max_streams)
+
+    async def dial(self, port: int) -> BoxStream:
+        return await dial(self._channel, port)
 
     def _end_box(self, error: SandboxProtocolError) -> None:
         self._channel.end(error)

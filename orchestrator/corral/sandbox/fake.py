@@ -16,12 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from corral.errors import BoxLost
+from corral.errors import BoxLost, ToolError
 from corral.sandbox.base import BoxInfo, Sink
 from corral.sandbox.channel import BoxOperations
+from corral.sandbox.channel.tunnel import BoxStream, Serve
 from corral.sandbox.channel.wire import Empty, parse_error, parse_result
-from corral.sandbox.spec import WorkspaceMode
-from corral_protocol.error import RPC_ERROR, WireError
+from corral.sandbox.spec import MAX_STREAMS, WorkspaceMode
+from corral_protocol.error import RPC_ERROR, ErrorCode, WireError
 from corral_protocol.message import Capture, Exec, ExecResult, ExecStatus, FreezeReply, Method, Stats
 from corral_protocol.name import decode_name, encode_name
 from corral_toolbox.files import FileEnv, dispatch
@@ -108,6 +109,12 @@ class FakeSandbox(BoxOperations):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.dispose()
+
+    async def open_tunnel(self, serve: Serve, *, max_streams: int = MAX_STREAMS) -> None:
+        raise ToolError("a fake box has no network", code=ErrorCode.UNSUPPORTED)
+
+    async def dial(self, port: int) -> BoxStream:
+        raise ToolError("a fake box has no network", code=ErrorCode.UNSUPPORTED)
 
     async def _ask(
         self,

@@ -12,6 +12,8 @@ from corral_protocol.message import ProcessEvents
 
 MIB = 1 << 20
 GIB = 1 << 30
+MAX_STREAMS = 128
+"""Connections through the tunnel of one box at once; more wait in the box."""
 SANDBOX_IMAGE = "corral-sandbox"
 """The image of our own, whichever tag of it belongs to this installation."""
 

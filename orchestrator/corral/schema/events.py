@@ -30,6 +30,8 @@ class EventKind(StrEnum):
     TOOL_FINISHED = "tool.finished"
     PROCESS_STARTED = "process.started"
     CONNECTION_ATTEMPTED = "connection.attempted"
+    CONNECTION_ENDED = "connection.ended"
+    NETWORK_CHANGED = "network.changed"
     CHECKPOINT_MADE = "checkpoint.made"
     CONTEXT_COMPACTED = "context.compacted"
     PATCH_MADE = "patch.made"
@@ -369,7 +371,8 @@ class ProcessStarted(Payload):
 
 
 class ConnectionAttempted(Payload):
-    """Something inside the box tried to reach a host."""
+    """Something inside the box tried to reach a host. In the orchestrator's word: it came by the tunnel, was judged,
+    and if allowed is about to be made."""
 
     kind: ClassVar[EventKind] = EventKind.CONNECTION_ATTEMPTED
     source: ClassVar[Source] = Source.BOX
@@ -384,6 +387,48 @@ class ConnectionAttempted(Payload):
     """connect, bind, send, socket (one that can send without being seen again)"""
     outcome: Literal["attempted", "refused"] = "refused"
     """`attempted`: left to the kernel, whatever came of it."""
+    connection: Name = ""
+    """Of the tunnel: its number in this run, as `connection.ended` names it."""
+    scheme: Name = ""
+    """How it was asked for: tunnel (CONNECT), http, https (TLS by the orchestrator), socks, forward (from the host)."""
+    method: Name = ""
+    """Of a request that could be seen."""
+    phase: Name = ""
+    """setup or agent, where a run has phases."""
+    rules: Lines = ()
+    secrets: Lines = ()
+    """Names of the secrets that were put into it."""
+
+
+class ConnectionEnded(Payload):
+    """A connection of the tunnel is over, or could not be made."""
+
+    kind: ClassVar[EventKind] = EventKind.CONNECTION_ENDED
+    connection: Name
+    address: Name = ""
+    """That it went to; the one that was checked."""
+    bytes_in: int = 0
+    """Into the box."""
+    bytes_out: int = 0
+    duration_s: float = 0.0
+    outcome: Name
+    """closed, reset, idle, revoked (the rules changed), over (the run ended); never connected: refused (by its
+    address), failed."""
+    reason: Line = ""
+
+
+class NetworkChanged(Payload):
+    """From here on this is what the box may reach."""
+
+    kind: ClassVar[EventKind] = EventKind.NETWORK_CHANGED
+    phase: Name = ""
+    profiles: Lines = ()
+    hosts: Lines = ()
+    """host:ports, as listed; empty: none."""
+    secrets: Lines = ()
+    """Names of the secrets that may be used."""
+    cut: int = 0
+    """Connections that were open and are allowed no more."""
 
 
 class CheckpointMade(Payload):

@@ -32,10 +32,16 @@ FILE_METHODS = frozenset(
 SENDING = frozenset((FETCH, TREE_SCAN))
 """File methods that send bytes to the host on the stream they are given."""
 RECEIVING = frozenset((STORE, TREE_PUT))
+LISTEN = "tunnel.listen"
+DIAL = "tunnel.dial"
+OPEN = "stream.open"
 CREDIT = "stream.credit"
 CLOSE = "stream.close"
 EVENTS = "process.events"
+RESET = "stream.reset"
 INITIAL_CREDIT = 256 << 10
+FIRST_OPENED_STREAM = 1 << 31
+FIRST_DIALED_STREAM = 3 << 30
 
 EXITED = "exited"
 SIGNALED = "signaled"

@@ -13,7 +13,7 @@ from corral.sandbox.base import Sink
 from corral.sandbox.channel.rpc import Channel, Request
 from corral.sandbox.channel.stream import Inbound, Outbound
 from corral.sandbox.channel.wire import Empty
-from corral_protocol import MAX_CHUNK_BYTES, encode_chunk
+from corral_protocol import MAX_CHUNK_BYTES
 from corral_protocol.error import ErrorCode
 from corral_protocol.message import Cancel, Method, Pong, StreamClose
 
@@ -115,9 +115,8 @@ async def _send_body(channel: Channel, stream: Outbound, body: AsyncIterator[byt
             view = memoryview(data)
             while view:
                 taken = await stream.take(min(len(view), MAX_CHUNK_BYTES))
-                channel.write(encode_chunk(stream.stream, view[:taken]))
+                await channel.write_data(stream.stream, view[:taken])
                 view = view[taken:]
-                await channel.writable.wait()
         error = ""
     finally:
         channel.notify(Method.CLOSE, StreamClose(stream.stream, stream.sent, error))

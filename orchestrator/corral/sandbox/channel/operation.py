@@ -7,6 +7,7 @@ import base64
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from corral.errors import SandboxProtocolError, ToolError
@@ -70,6 +71,8 @@ class BoxOperations:
     """Everything of base.Sandbox that is not lifecycle."""
 
     _call: Caller
+    _variables: Mapping[str, str] = MappingProxyType({})
+    """Given to every command, below what the command itself is given."""
 
     def _end_box(self, error: SandboxProtocolError) -> None:
         """What a well-formed lie costs the box. Nothing here: a box with a channel ends it."""
@@ -99,7 +102,7 @@ class BoxOperations:
         params = Exec(
             argv=[_name(word) for word in argv],
             cwd=_name(cwd),
-            env=_names(env),
+            env=_names({**self._variables, **(env or {})}),
             timeout_s=timeout_s,
             merge_stderr=merge_stderr,
             stream_limit=stream_limit,
@@ -122,7 +125,7 @@ class BoxOperations:
             argv=[_name(command)],
             shell=True,
             cwd=_name(cwd),
-            env=_names(env),
+            env=_names({**self._variables, **(env or {})}),
             timeout_s=timeout_s,
             stream_limit=stream_limit,
         )

@@ -19,6 +19,7 @@ from corral.errors import BoxLost, SandboxError, SandboxProtocolError, ToolError
 from corral.sandbox.base import CALL, Observe, Sink
 from corral.sandbox.channel.decode import FrameReader, Piece, StreamSplitter
 from corral.sandbox.channel.stream import Inbound, Outbound, silence
+from corral.sandbox.channel.tunnel import Tunnel
 from corral.sandbox.channel.wire import (
     ERROR_CODES,
     decode_message,
@@ -28,14 +29,25 @@ from corral.sandbox.channel.wire import (
     parse_result,
 )
 from corral.schema.visible import visible
-from corral_protocol import encode_control
+from corral_protocol import encode_chunk, encode_control
 from corral_protocol.error import ErrorCode
-from corral_protocol.message import MAX_EVENTS, Credit, LogLine, Method, ProcessEvents, StreamClose
+from corral_protocol.message import (
+    FIRST_OPENED_STREAM,
+    MAX_EVENTS,
+    Credit,
+    LogLine,
+    Method,
+    ProcessEvents,
+    StreamClose,
+    StreamOpen,
+    StreamReset,
+)
 
 CRASH_LOG_BYTES = 64 << 10
 MAX_DRAINED = 8192
 """Streams whose call is over and that a process in the background still holds open; older ones are forgotten."""
-_WRITE_HIGH_BYTES = 1 << 20
+_WRITE_HIGH_BYTES = 128 << 10
+"""Above so much unsent data no more is taken: what a control message has to wait behind."""
 _BUDGET, _BUDGET_S = 100_000, 1.0
 """Pieces of data that a box may send in a second; a message counts as five, a kilobyte of crash log as one.
 
@@ -94,6 +106,8 @@ class Channel(asyncio.Protocol):
         self._crash_log = bytearray()
         self._spent = 0
         self._spent_since = self._loop.time()
+        self._data_turn = asyncio.Lock()
+        self.tunnel = Tunnel(self)
 
     @property
     def crash_log(self) -> str:
@@ -146,7 +160,13 @@ class Channel(asyncio.Protocol):
         if self._transport is not None and not self.is_ending:
             self._transport.write(frame)
 
-    def notify(self, method: Method, params: Credit | StreamClose) -> None:
+    async def write_data(self, stream: int, data: memoryview | bytes) -> None:
+        """Send one data chunk, in turn with every other stream, once the socket has room for it."""
+        async with self._data_turn:
+            await self.writable.wait()
+            self.write(encode_chunk(stream, data))
+
+    def notify(self, method: Method, params: Credit | StreamClose | StreamReset) -> None:
         self.write(encode_control({"jsonrpc": "2.0", "method": method.value, "params": encode_params(params)}))
 
     def send_request(
@@ -211,6 +231,8 @@ class Channel(asyncio.Protocol):
 
     def _open_chunk(self, number: int, size: int) -> Piece:
         self._spent += 1
+        if number >= FIRST_OPENED_STREAM:
+            return self.tunnel.open_chunk(number, size)
         stream = self._inbound.get(number)
         if stream is None:
             raise SandboxProtocolError(f"the box sent data on stream {number}, which is not open")
@@ -258,12 +280,19 @@ class Channel(asyncio.Protocol):
             self._on_close(parse_params(payload, StreamClose))
         elif method == Method.EVENTS:
             self._on_events(parse_params(payload, ProcessEvents))
+        elif method == Method.OPEN:
+            self.tunnel.on_open(parse_params(payload, StreamOpen))
+        elif method == Method.RESET:
+            self.tunnel.on_reset(parse_params(payload, StreamReset))
         elif method == Method.LOG:
             self._on_stderr(memoryview(parse_params(payload, LogLine).text.encode() + b"\n"))
         else:
             raise SandboxProtocolError("the box sent a request or notification that only the host may send")
 
     def _on_credit(self, credit: Credit) -> None:
+        if credit.stream >= FIRST_OPENED_STREAM:
+            self.tunnel.on_credit(credit)
+            return
         if credit.stream % 2 or not 0 < credit.stream < self._next_outbound or not credit.bytes:
             raise SandboxProtocolError(f"the box gave credit on stream {credit.stream}, which is not one to it")
         stream = self._outbound.get(credit.stream)
@@ -271,6 +300,9 @@ class Channel(asyncio.Protocol):
             stream.grant(credit.bytes)
 
     def _on_close(self, close: StreamClose) -> None:
+        if close.stream >= FIRST_OPENED_STREAM:
+            self.tunnel.on_close(close)
+            return
         stream = self._inbound.get(close.stream)
         if stream is None:
             raise SandboxProtocolError(f"the box closed stream {close.stream}, which is not open")
@@ -325,6 +357,7 @@ class Channel(asyncio.Protocol):
                 silence(future)
         for outbound in self._outbound.values():
             outbound.fail(copy.copy(error))
+        self.tunnel.end()
         self.writable.set()
         self._requests.clear()
         self._inbound.clear()

@@ -1,0 +1,174 @@
+"""The HTTP proxy that programs in the box find on their loopback, spoken by the orchestrator.
+
+CONNECT gives a tunnel of bytes; an absolute address one request, with an answer that ends the connection.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from corral.sandbox.channel.tunnel import BoxStream
+from corral.sandbox.egress.body import pass_body
+from corral.sandbox.egress.dial import Refused
+from corral.sandbox.egress.gate import Admitted, Gate
+from corral.sandbox.egress.head import (
+    BadMessage,
+    Buffered,
+    Fields,
+    Request,
+    encode_head,
+    find_body,
+    parse_request,
+    parse_response,
+    strip_hops,
+)
+from corral.sandbox.egress.relay import IDLE_S, Outside, open_outside, relay, run_directions
+from corral.sandbox.egress.secret import Cleaner, Secret, put_in
+from corral.sandbox.egress.target import BadTarget, Target, parse_target
+from corral.schema.network import Scheme
+from corral.schema.visible import visible
+
+_PORTS = {Scheme.HTTP: 80, Scheme.HTTPS: 443}
+_MAX_INTERIM = 10
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """What serving a connection needs."""
+
+    gate: Gate
+    secrets: Sequence[Secret] = ()
+    tls: Callable[[], ssl.SSLContext] = field(default=ssl.create_default_context)
+    idle_s: float = IDLE_S
+
+    async def serve(self, box: BoxStream) -> None:
+        """One connection to the proxy's port, from its first byte to its end. Raises OSError when the box gives it up,
+        RecordError."""
+        source = Buffered(box.read)
+        try:
+            head = await source.take_head()
+            if head is None:
+                box.close()
+                return
+            request = parse_request(head)
+            if request.method == "CONNECT":
+                await self._tunnel(box, source, request)
+            else:
+                await self._pass_request(box, source, request)
+        except (BadMessage, BadTarget) as error:
+            await _answer(box, 400, "Bad Request", f"this request is not passed on: {error}")
+        except Refused as refused:
+            status, words = (502, "Bad Gateway") if refused.has_failed else (403, "Forbidden")
+            await _answer(box, status, words, refused.reason)
+
+    async def _tunnel(self, box: BoxStream, source: Buffered, request: Request) -> None:
+        admitted = await self.gate.admit(parse_target(request.target), Scheme.TUNNEL)
+        try:
+            outside = await open_outside(admitted)
+            await box.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            if early := source.take_rest():
+                await outside.write(early)
+            await relay(box, outside, idle_s=self.idle_s)
+        finally:
+            await self.gate.finish(admitted)
+
+    async def _pass_request(self, box: BoxStream, source: Buffered, request: Request) -> None:
+        scheme, target, path = _parse_address(request.target)
+        known = [secret for secret in self.secrets if secret.is_for(target.host)]
+        if known and scheme is Scheme.HTTP:
+            # SECURITY: a secret never travels in the clear (test_egress_http).
+            scheme, target = Scheme.HTTPS, Target(target.host, 443 if target.port == 80 else target.port)
+        length = find_body(request.fields)
+        fields, used = put_in(strip_hops(request.fields), known)
+        fields = [(key, value) for key, value in fields if key.lower() != "host"]
+        if used:
+            # Compressed, a secret could not be seen in what comes back.
+            fields = [(key, value) for key, value in fields if key.lower() not in ("accept-encoding", "range")]
+            fields.append(("Accept-Encoding", "identity"))
+        # SECURITY: the target that was judged is the one that is named: another Host would reach another site
+        # of the same server (test_egress_http).
+        fields = [("Host", _name_host(target, _PORTS[scheme])), *fields, ("Connection", "close")]
+        admitted = await self.gate.admit(target, scheme, request.method, secrets=tuple(secret.name for secret in used))
+        try:
+            await self._exchange(
+                box, source, admitted, encode_head(f"{request.method} {path} HTTP/1.1", fields), length, used
+            )
+        finally:
+            await self.gate.finish(admitted)
+
+    async def _exchange(
+        self, box: BoxStream, source: Buffered, admitted: Admitted, head: bytes, length: int | None, used: list[Secret]
+    ) -> None:
+        is_tls = admitted.request.scheme is Scheme.HTTPS
+        try:
+            outside = await open_outside(admitted, self.tls() if is_tls else None)
+        except (OSError, TimeoutError) as error:
+            admitted.ending = "failed"
+            raise Refused(f"no connection to {admitted.request.host}: {error}", has_failed=True) from None
+        await outside.write(head)
+
+        async def send() -> None:
+            try:
+                await pass_body(source, outside.write, length)
+            except BadMessage as error:
+                raise EOFError(str(error)) from None
+
+        back = _pass_answer(box, outside, used)
+        await run_directions(send(), back, box, outside, idle_s=self.idle_s, back_is_all=True)
+
+
+def _parse_address(text: str) -> tuple[Scheme, Target, str]:
+    """An absolute address as scheme, target and what to ask the server for. Raises BadTarget."""
+    name, separator, rest = text.partition("://")
+    if not separator or name.lower() not in (Scheme.HTTP, Scheme.HTTPS):
+        raise BadTarget("a proxy takes CONNECT, or an address with http:// or https://")
+    scheme = Scheme(name.lower())
+    cut = min((at for at in map(rest.find, "/?#") if at >= 0), default=len(rest))
+    authority, path = rest[:cut], rest[cut:].partition("#")[0]
+    if "@" in authority:
+        raise BadTarget("an address with a user in it; send Authorization instead")
+    return scheme, parse_target(authority, _PORTS[scheme]), path if path.startswith("/") else f"/{path}"
+
+
+def _name_host(target: Target, usual_port: int) -> str:
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    return host if target.port == usual_port else f"{host}:{target.port}"
+
+
+async def _pass_answer(box: BoxStream, outside: Outside, used: list[Secret]) -> None:
+    source = Buffered(outside.read)
+    for _ in range(_MAX_INTERIM):
+        try:
+            head = await source.take_head(within_s=IDLE_S)
+            status, words, fields = parse_response(head or b"")
+        except BadMessage as error:
+            await _answer(box, 502, "Bad Gateway", f"the server's answer is not passed on: {error}")
+            return
+        if status == 101:
+            await _answer(box, 502, "Bad Gateway", "the server's answer is not passed on: it changes the protocol")
+            return
+        fields = [*strip_hops(fields), *([] if status < 200 else [("Connection", "close")])]
+        cleaner = Cleaner(used)
+        await box.write(cleaner.feed(encode_head(f"HTTP/1.1 {status} {words}", fields), is_last=True))
+        if status >= 200:
+            break
+    while data := await source.take_some(64 << 10):
+        if clean := cleaner.feed(data):
+            await box.write(clean)
+    if rest := cleaner.feed(b"", is_last=True):
+        await box.write(rest)
+    box.close()
+
+
+async def _answer(box: BoxStream, status: int, words: str, reason: str) -> None:
+    """Our own answer. The reason may hold what the box or a server said: one line of plain text."""
+    text = f"corral: {visible(reason, limit=500)}\n".encode()
+    fields: Fields = [
+        ("Content-Type", "text/plain; charset=utf-8"),
+        ("Content-Length", str(len(text))),
+        ("Connection", "close"),
+    ]
+    await box.write(encode_head(f"HTTP/1.1 {status} {words}", fields) + text)
+    box.close()

@@ -1,0 +1,90 @@
+"""Named secrets: the box has a placeholder, the orchestrator puts the secret in, per host and header, and takes it out
+of what comes back.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from corral.sandbox.egress.head import Fields
+
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+MIN_SECRET = 8
+"""A shorter one cannot be told from ordinary text, in an answer or in a request."""
+
+
+def make_placeholder(length: int) -> str:
+    """As long as the secret, so that an answer keeps its length when one is taken out."""
+    text = "corral" + "".join(secrets.choice(_ALPHABET) for _ in range(max(length - 6, 6)))
+    return text[: max(length, MIN_SECRET)]
+
+
+@dataclass(frozen=True)
+class Secret:
+    """One secret, for as long as a run lives."""
+
+    name: str
+    hosts: frozenset[str]
+    header: str  # lower case
+    value: str = field(repr=False)
+    placeholder: str
+
+    def is_for(self, host: str) -> bool:
+        return host in self.hosts
+
+
+def put_in(fields: Fields, known: Sequence[Secret]) -> tuple[Fields, list[Secret]]:
+    """The fields with each placeholder replaced where it stands in its own header; and which secrets that were."""
+    used: list[Secret] = []
+    filled: Fields = []
+    for key, value in fields:
+        for secret in known:
+            # SECURITY: in its own header only: elsewhere, in a path or a body, a server may show it to others
+            # (test_egress_secret).
+            if key.lower() == secret.header:
+                changed = _replace(value, secret)
+                if changed != value:
+                    used.append(secret)
+                    value = changed
+        filled.append((key, value))
+    return filled, used
+
+
+def _replace(value: str, secret: Secret) -> str:
+    scheme, _, rest = value.partition(" ")
+    if scheme.lower() != "basic":
+        return value.replace(secret.placeholder, secret.value)
+    try:
+        pair = base64.b64decode(rest.strip(), validate=True)
+    except binascii.Error:
+        return value
+    filled = pair.replace(secret.placeholder.encode(), secret.value.encode())
+    return value if filled == pair else f"{scheme} {base64.b64encode(filled).decode('ascii')}"
+
+
+class Cleaner:
+    """Takes secrets out of a stream of bytes, across the borders of its pieces. The length stays the same."""
+
+    def __init__(self, used: Sequence[Secret]) -> None:
+        self._pairs = [pair for secret in used for pair in _forms(secret)]
+        self._overlap = max((len(old) for old, _ in self._pairs), default=1) - 1
+        self._held = b""
+
+    def feed(self, data: bytes | bytearray, *, is_last: bool = False) -> bytes:
+        """What may go on; the last bytes wait for what follows them."""
+        text = self._held + data
+        for old, new in self._pairs:
+            text = text.replace(old, new)
+        keep = 0 if is_last else min(self._overlap, len(text))
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+
+def _forms(secret: Secret) -> list[tuple[bytes, bytes]]:
+    """The secret as it is, where the placeholder has its very length."""
+    old, new = secret.value.encode(), secret.placeholder.encode()
+    return [(old, new[: len(old)])]
