@@ -12,10 +12,10 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import platformdirs
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from corral.errors import ConfigError
 from corral.sandbox.spec import GIB, MIB, Limits, WorkspaceMode
@@ -128,6 +128,41 @@ class ModelSettings(_Settings):
     """Name of the environment variable that holds the key. The key itself never stands in this file."""
 
 
+class NetworkSettings(_Settings):
+    """What boxes may reach when nothing else is said. Without both, a box has no network at all."""
+
+    profiles: tuple[str, ...] = ()
+    """Names of shipped lists: `python`, `node`, `rust`, `go`, `debian`, `git`."""
+    allow: tuple[str, ...] = ()
+    """Hosts: `HOST` (ports 80 and 443), `HOST:PORT`, `*.HOST:PORT`."""
+
+
+_Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class SecretSettings(_Settings):
+    """One secret under `[secrets.NAME]`: where it is, and where it may go. The box only sees a placeholder."""
+
+    env: _Variable | None = None
+    """Name of the variable of corral's own environment that holds it."""
+    file: Path | None = None
+    """File that holds it, an absolute path."""
+    command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Program with arguments that prints it."""
+    hosts: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Hosts it may be sent to, exactly; always by TLS."""
+    header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")] = "Authorization"
+    """The header of a request in which the placeholder is replaced."""
+    variable: _Variable | None = None
+    """Variable that holds the placeholder in the box. Default: the secret's name in capitals."""
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if sum(source is not None for source in (self.env, self.file, self.command)) != 1:
+            raise ValueError("a secret has exactly one source: env, file or command")
+        return self
+
+
 Preset = Literal["on-request", "auto-edit", "auto", "never", "yolo", "plan"]
 
 
@@ -156,6 +191,8 @@ class Settings(_Settings):
     limits: LimitSettings = LimitSettings()
     timeouts: TimeoutSettings = TimeoutSettings()
     model: ModelSettings = ModelSettings()
+    network: NetworkSettings = NetworkSettings()
+    secrets: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")], SecretSettings] = {}
 
     def runs_dir(self) -> Path:
         """The folder that has one folder per run."""

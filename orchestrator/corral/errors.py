@@ -11,6 +11,7 @@
     │   ├── ImageError         the image is missing, cannot be built or cannot host the toolbox
     │   ├── SandboxProtocolError  the box broke a rule of the channel
     │   └── BoxLost            the channel or the container is gone; `cause` says why
+    ├── SetupFailed            the set-up of a run did not end with 0: the agent was not asked
     ├── RecordError            the record cannot be written, read or trusted
     ├── RemovalBlocked         a run's files belong to root: a trusted container may remove them
     └── PatchError             the reviewer acts
@@ -137,6 +138,12 @@ class BoxLost(SandboxError):
     def __init__(self, message: str, *, hint: str | None = None, cause: str = "box_lost") -> None:
         super().__init__(message, hint=hint)
         self.cause = cause
+
+
+class SetupFailed(CorralError):
+    """The set-up of a run did not end with 0: the agent was never asked."""
+
+    code = "setup"
 
 
 class RecordError(CorralError):

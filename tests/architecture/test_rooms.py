@@ -34,6 +34,7 @@ DOORS = {
         "orchestrator/corral/sandbox/image/base.py",
         "orchestrator/corral/sandbox/janitor",
         "orchestrator/corral/agent/hook.py",
+        "orchestrator/corral/app/secret.py",
     ),
     "pickle": (),
     "marshal": (),

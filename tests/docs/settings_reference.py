@@ -52,6 +52,9 @@ def _rows(model: type[BaseModel], prefix: str) -> list[str]:
     rows = []
     texts = describe_fields(model)
     for name, field in model.model_fields.items():
+        if typing.get_origin(field.annotation) is dict:  # tables of the user's own names
+            rows += _rows(typing.get_args(field.annotation)[1], f"{prefix}{name}.NAME.")
+            continue
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             rows += _rows(field.annotation, f"{prefix}{name}.")
             continue
@@ -100,6 +103,8 @@ def _describe_default(field: FieldInfo) -> str:
     _, extra = _unwrap(field.annotation)
     if any(getattr(item, "func", None) is parse_size for item in [*field.metadata, *extra]):
         return f"`{field.default >> 30} GiB`" if field.default % (1 << 30) == 0 else f"`{field.default >> 20} MiB`"
+    if field.is_required():
+        return "required"
     return "`[]`" if field.default == () else f"`{field.default}`"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import typing
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -16,6 +17,9 @@ def names(model: type[BaseModel], prefix: str = "") -> list[str]:
     found = []
     for name, field in model.model_fields.items():
         kind = field.annotation
+        if typing.get_origin(kind) is dict:
+            found += names(typing.get_args(kind)[1], f"{prefix}{name}.NAME.")
+            continue
         nested = isinstance(kind, type) and issubclass(kind, BaseModel)
         found += names(kind, f"{prefix}{name}.") if nested else [f"{prefix}{name}"]
     return found

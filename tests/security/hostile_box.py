@@ -50,12 +50,20 @@ class HostileBox(BoxOperations):
 
     async def hear(self) -> dict[str, Any]:
         """The next message of the host; data chunks come as {"chunk": bytes}."""
+        payload = await asyncio.wait_for(self.hear_frame(), 5)
+        return {"chunk": payload[5:]} if payload[0] == 1 else self.parse(payload)
+
+    async def hear_frame(self) -> bytes:
+        """The next frame of the host, without its length."""
         while not self._heard:
-            data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self._peer, 1 << 16), 5)
+            data = await asyncio.get_running_loop().sock_recv(self._peer, 1 << 16)
             assert data, "the host has closed the channel"
             self._heard += self._decoder.feed(data)
-        payload = self._heard.pop(0)
-        return {"chunk": payload[5:]} if payload[0] == 1 else dict(json.loads(payload))
+        return self._heard.pop(0)
+
+    @staticmethod
+    def parse(payload: bytes) -> dict[str, Any]:
+        return dict(json.loads(payload))
 
     async def end(self) -> SandboxError:
         """Why the channel ended."""

@@ -314,6 +314,7 @@ def _box_event(box: BoxInfo) -> Box:
         runtime=box.runtime,
         mode=box.mode.value,
         mode_reason=box.mode_reason,
+        network=box.network,
         masked=tuple(visible(one.path) for one in box.masked),
         warnings=box.warnings,
     )

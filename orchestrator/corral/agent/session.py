@@ -45,6 +45,8 @@ class AgentSession:
     approver: Approver | None = None
     permission: Permission = Permission.USER
     timeouts: ToolTimeouts = field(default_factory=ToolTimeouts)
+    hosts: tuple[str, ...] = ()
+    """What the box may reach."""
     clock: Callable[[], float] = time.monotonic
     _budget: Budget | None = field(default=None, init=False)
 
@@ -74,7 +76,8 @@ class AgentSession:
     def _begin(self) -> Transcript:
         until = self.until if self.mode is Mode.BUILD else None
         return Transcript.begin(
-            build_system_prompt(Frames(self.mount_point, plan=self.mode is Mode.PLAN, until=until)), self.task
+            build_system_prompt(Frames(self.mount_point, plan=self.mode is Mode.PLAN, until=until, hosts=self.hosts)),
+            self.task,
         )
 
     def _limits(self) -> Limits:

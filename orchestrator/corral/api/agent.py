@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from corral import app
 from corral.agent.budget import Limits
 from corral.agent.watch import Watch
+from corral.api.network import build_network
 from corral.app import AgentOutcome, AgentRequest, MakeSandbox
 from corral.errors import CorralError
 from corral.sandbox.docker import DockerSandbox
@@ -114,6 +116,11 @@ class Agent:
         mode: str | None = None,
         include_ignored: bool = False,
         force: bool = False,
+        network: str | Sequence[str] | None = None,
+        allow: Sequence[str] = (),
+        secrets: Sequence[str] = (),
+        setup: str | None = None,
+        setup_network: Sequence[str] = (),
         approver: Approver | None = None,
         on_event: Watch | None = None,
         make_sandbox: MakeSandbox = DockerSandbox,
@@ -123,8 +130,10 @@ class Agent:
         `model` is a name at the configured endpoint, `scripted:FILE`, `replay:RUN`, or a client of your own that holds
         to ModelClient; default is CORRAL_MODEL or the settings file. `until` is a command that must exit with 0 in the
         box before the run counts as done. `preset`, `image` and `mode` default to the user's settings; `plan` only
-        reads and ends with a plan. `limits` are steps, tokens, US dollars and seconds. `approver` is asked where policy
-        says so; without one the answer is no. `on_event` is called with each event of the record after it is written;
+        reads and ends with a plan. `limits` are steps, tokens, US dollars and seconds. `network`, `allow` and `secrets`
+        are as for Sandbox. `setup` is a command line that runs before the agent, and may reach what the lists
+        `setup_network` name. `approver` is asked where policy says so; without one the answer is no.
+        `on_event` is called with each event of the record after it is written;
         an error it raises is raised by `run` at the end. `make_sandbox` is for tests.
         """
         self._model = model
@@ -134,6 +143,9 @@ class Agent:
             mode=mode,
             include_ignored=include_ignored,
             force=force,
+            network=build_network(network, allow, secrets, ()),
+            setup=setup,
+            setup_network=tuple(setup_network),
             task=task,
             until=until,
             model=model if isinstance(model, str) else None,

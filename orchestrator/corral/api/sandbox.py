@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from corral import app
 from corral.agent.run import Ending, record_patch
 from corral.agent.stop import StopReason
 from corral.agent.watch import Watch
 from corral.api.calls import BoxCalls
+from corral.api.network import build_network
 from corral.api.tool import Desk, Work, build_registry_tools, build_specs
 from corral.app import MakeSandbox, OpenBox, SandboxOutcome, SandboxRequest
 from corral.errors import BoxLost, ConfigError
@@ -28,6 +29,9 @@ from corral.tools.base import Arguments, ToolContext
 from corral.tools.executor import ToolExecutor
 from corral.tools.outputs import OutputStore
 from corral.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from corral.app.network import BoxNetwork
 
 EMPTY = Patch(sha256=digest(b""), size=0)
 
@@ -53,6 +57,10 @@ class Sandbox(BoxCalls):
         include_ignored: bool = False,
         force: bool = False,
         goal: str = "",
+        network: str | Sequence[str] | None = None,
+        allow: Sequence[str] = (),
+        secrets: Sequence[str] = (),
+        forward: Mapping[int, int] | Sequence[int] = (),
         approver: Approver | None = None,
         on_event: Watch | None = None,
         make_sandbox: MakeSandbox = DockerSandbox,
@@ -62,6 +70,10 @@ class Sandbox(BoxCalls):
         `image`, `mode` (auto, overlay, copy) and `preset` (auto, never, plan, ...) default to the user's settings.
         `env` is given to every command. `timeout_s` is what a command may take that names no time of its own; default
         is the setting `timeouts.shell_s`, 120. `approver` is asked where policy says so; without one the answer is no.
+        `network` names shipped lists of hosts the box may reach (`"python"`, `["python", "git"]`; `"none"`: no host
+        until `network.allow`), `allow` adds hosts (`"example.org:443"`), `secrets` names those of the settings that are
+        put into requests. `forward` brings ports of the box to the host's loopback: `[8000]`, or
+        `{8000: 9000}`.
         `on_event` is called with each event of the record after it is written; an error it raises is raised on leaving.
         `make_sandbox` is for tests.
         """
@@ -73,6 +85,7 @@ class Sandbox(BoxCalls):
             include_ignored=include_ignored,
             force=force,
             goal=goal,
+            network=build_network(network, allow, secrets, forward),
         )
         self._env = dict(env or {})
         self._timeout_s = timeout_s
@@ -204,6 +217,16 @@ class Sandbox(BoxCalls):
         if self._outcome is None:
             raise RuntimeError("the box is still there: the patch is made on leaving; export() makes one now")
         return self._outcome
+
+    @property
+    def network(self) -> BoxNetwork:
+        """What the box may reach: `allow`, `revoke`, `use`, `forward`, at any time.
+
+        Raises ConfigError for a box that was started without."""
+        network = self._open_box.network
+        if network is None:
+            raise ConfigError("this box has no network", hint='Sandbox(network="none") starts one with nothing allowed')
+        return network
 
     # Changes
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from corral.agent.command import Command
-from corral.agent.run import Ending
+from corral.agent.run import Body, Ending
 from corral.agent.watch import Watch
 from corral.app.choice import build_timeouts, choose_model, choose_preset, load_policy
 from corral.app.prepare import (
@@ -21,28 +21,31 @@ from corral.app.prepare import (
     build_policy,
     build_run,
     describe_policy,
+    has_network,
     prepare,
 )
 from corral.app.request import (
     AgentOutcome,
     AgentRequest,
+    BoxRequest,
     ExecOutcome,
     ExecRequest,
     SandboxOutcome,
     SandboxRequest,
 )
-from corral.config import load_settings
+from corral.config import Settings, load_settings
 from corral.errors import ConfigError
 from corral.sandbox.base import BoxInfo, Sink
 from corral.sandbox.docker import DockerSandbox
-from corral.schema.policy import Approver
+from corral.schema.policy import Approver, PolicySession
 from corral.schema.visible import visible
 
 if TYPE_CHECKING:
     from corral.agent.session import AgentSession
+    from corral.app.network import BoxNetwork, NetworkPlan
     from corral.llm import ModelClient
     from corral.patch.export import Exporter
-    from corral.policy import SessionPolicy
+    from corral.policy import PolicyEngine, SessionPolicy
 
 
 async def execute(
@@ -57,6 +60,9 @@ async def execute(
     """Run one command in a fresh box. Failures of box and engine are in the outcome. Raises RecordError, ConfigError
     for what cannot be used."""
     shown = visible(shlex.join(part.decode("utf-8", "surrogateescape") for part in request.argv), limit=500)
+    settings = load_settings()
+    plan = _plan_network(settings, request)
+    engine = load_policy(settings, choose_preset(settings.preset, plan=False)[0]) if plan else None
     with prepare(request, command=shown, make_sandbox=make_sandbox) as parts:
         command = Command(
             argv=request.argv,
@@ -67,8 +73,9 @@ async def execute(
             stdout=stdout,
             stderr=stderr,
         )
+        network = _make_network(plan, parts, engine)
         run = build_run(parts, request, door="exec", goal=shown, on_box=on_box)
-        outcome = await run.execute(command)
+        outcome = await run.execute(_connect(network, command))
         parts.end(outcome.ending.summary or outcome.ending.reason.value)
         return ExecOutcome(
             parts.run_dir.run_id,
@@ -77,6 +84,7 @@ async def execute(
             command.result,
             parts.kept_patch(outcome.patch),
             parts.activity,
+            network.report if network else None,
         )
 
 
@@ -100,15 +108,18 @@ async def run_agent(
         raise ConfigError("the task is empty", hint='say what is to be done: corral run "make the tests pass"')
     preset, mode = choose_preset(request.preset or settings.preset, plan=request.plan)
     engine = load_policy(settings, preset)
+    plan = _plan_network(settings, request, phase="agent")
     model = client or choose_model(settings, request.model)
     command = visible(request.task, limit=500)
     try:
         with prepare(request, command=command, watch=watch, make_sandbox=make_sandbox) as parts:
             policy = build_policy(parts, engine, preset, mode)
-            session = _build_session(parts, request, model, policy, approver)
+            network = _make_network(plan, parts, engine, policy)
+            session = _build_session(parts, request, model, policy, approver, network)
             facts = {"model": model.name, **describe_policy(policy)}
             run = build_run(parts, request, door="run", goal=request.task, on_box=on_box, **facts)
-            outcome = await run.execute(session, spent=session.spent)
+            body = _set_up(parts, request, session, network)
+            outcome = await run.execute(_connect(network, body), spent=session.spent)
             parts.end(outcome.ending.reason.value)
             return AgentOutcome(
                 parts.run_dir.run_id,
@@ -119,13 +130,61 @@ async def run_agent(
                 parts.activity,
                 diverged=model.diverged if isinstance(model, ReplayModel) else 0,
                 watch_error=parts.watch_error,
+                network=network.report if network else None,
             )
     finally:
         await model.close()
 
 
+def _set_up(parts: Prepared, request: AgentRequest, session: AgentSession, network: BoxNetwork | None) -> Body:
+    """The session, with its set-up before it, which has a network of its own."""
+    if request.setup is None:
+        return session
+    from corral.agent.setup import Setup  # late: start-up time
+
+    async def end_phase() -> None:
+        if network is not None:
+            network.end_setup()
+
+    return Setup(request.setup, parts.record, end_phase, session)
+
+
+def _plan_network(settings: Settings, request: BoxRequest, *, phase: str = "") -> NetworkPlan | None:
+    """None when no network is asked for: then nothing of it is even loaded. Raises ConfigError."""
+    setup = request.setup_network if isinstance(request, AgentRequest) else ()
+    if not has_network(request, settings):
+        return None
+    from corral.app.network import plan_network  # late: start-up time
+
+    return plan_network(settings, request.network, phase=phase, setup=setup)
+
+
+def _make_network(
+    plan: NetworkPlan | None, parts: Prepared, engine: PolicyEngine | None, policy: SessionPolicy | None = None
+) -> BoxNetwork | None:
+    if plan is None or engine is None:
+        return None
+    from corral.app.network import BoxNetwork  # late: start-up time
+
+    session = policy.session if policy else PolicySession(id=parts.run_dir.run_id)
+    return BoxNetwork(plan, engine, session, parts.record)
+
+
+def _connect(network: BoxNetwork | None, body: Body) -> Body:
+    if network is None:
+        return body
+    from corral.app.network import surround  # late: start-up time
+
+    return surround(network, body)
+
+
 def _build_session(
-    parts: Prepared, request: AgentRequest, model: ModelClient, policy: SessionPolicy, approver: Approver | None
+    parts: Prepared,
+    request: AgentRequest,
+    model: ModelClient,
+    policy: SessionPolicy,
+    approver: Approver | None,
+    network: BoxNetwork | None,
 ) -> AgentSession:
     from corral.agent.session import AgentSession  # late: start-up time
     from corral.tools.outputs import OutputStore
@@ -144,6 +203,7 @@ def _build_session(
         approver=approver,
         permission=policy.session.permission,
         timeouts=build_timeouts(parts.settings),
+        hosts=network.agent_hosts if network else (),
     )
 
 
@@ -155,6 +215,7 @@ class OpenBox:
     policy: SessionPolicy
     exporter: Exporter
     approver: Approver | None
+    network: BoxNetwork | None = None
 
 
 async def use_box(
@@ -172,12 +233,14 @@ async def use_box(
     settings = load_settings()
     preset, mode = choose_preset(request.preset or settings.preset, plan=False)
     engine = load_policy(settings, preset)
+    plan = _plan_network(settings, request)
     goal = request.goal or "a box for a program"
     with prepare(request, command=visible(goal, limit=500), watch=watch, make_sandbox=make_sandbox) as parts:
         policy = build_policy(parts, engine, preset, mode)
-        opened = OpenBox(parts, policy, build_exporter(parts, request), approver)
+        network = _make_network(plan, parts, engine, policy)
+        opened = OpenBox(parts, policy, build_exporter(parts, request), approver, network)
         run = build_run(parts, request, door="sandbox", goal=goal, on_box=None, **describe_policy(policy))
-        outcome = await run.execute(lambda _: body(opened))
+        outcome = await run.execute(_connect(network, lambda _: body(opened)))
         parts.end(outcome.ending.reason.value)
         return SandboxOutcome(
             parts.run_dir.run_id,

@@ -15,7 +15,7 @@ from corral.agent.run import Run, describe_start
 from corral.agent.watch import Watch, WatchedRecord
 from corral.app.choice import parse_mode
 from corral.app.removal import remove_work
-from corral.app.request import BoxRequest
+from corral.app.request import AgentRequest, BoxRequest
 from corral.config import Settings, load_settings
 from corral.errors import CorralError, RecordError
 from corral.record import Activity, RecordLog
@@ -141,8 +141,15 @@ def build_spec(settings: Settings, request: BoxRequest) -> SandboxSpec:
         seccomp=settings.seccomp,
         limits=request.box_limits or settings.limits.to_limits(),
         mask=settings.mask,
+        network="tunnel" if has_network(request, settings) else "none",
         force=request.force,
     )
+
+
+def has_network(request: BoxRequest, settings: Settings) -> bool:
+    """Whether the box has a tunnel."""
+    setup = isinstance(request, AgentRequest) and bool(request.setup_network)
+    return setup or request.network.is_wanted(settings)
 
 
 def build_run(

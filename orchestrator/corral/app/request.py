@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corral.agent.budget import Limits as AgentLimits
 from corral.agent.run import Outcome
@@ -12,6 +13,25 @@ from corral.record import Activity
 from corral.sandbox.cause import find_cause
 from corral.sandbox.spec import Limits as BoxLimits
 from corral_protocol.message import ExecResult
+
+if TYPE_CHECKING:
+    from corral.config import Settings
+    from corral.sandbox.egress import NetworkReport
+
+
+@dataclass(frozen=True)
+class NetworkRequest:
+    """What a box is to reach, by names. With nothing in it, it reaches nothing and has no tunnel."""
+
+    profiles: tuple[str, ...] | None = None  # None: the settings', with their `allow`
+    allow: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    forwards: tuple[tuple[int, int], ...] = ()  # port of the box, port of the host's loopback (0: any)
+
+    def is_wanted(self, settings: Settings) -> bool:
+        """Whether the box has a tunnel at all."""
+        own = bool(self.profiles or self.allow or self.secrets or self.forwards)
+        return own or (self.profiles is None and bool(settings.network.profiles or settings.network.allow))
 
 
 @dataclass(frozen=True)
@@ -24,6 +44,7 @@ class BoxRequest:
     include_ignored: bool = False
     force: bool = False
     box_limits: BoxLimits | None = None
+    network: NetworkRequest = NetworkRequest()
 
 
 @dataclass(frozen=True)
@@ -45,6 +66,7 @@ class ExecOutcome:
     result: ExecResult | None
     patch_file: Path | None  # None when nothing changed
     activity: Activity = field(default_factory=Activity)
+    network: NetworkReport | None = None  # None when the box had none
 
     @property
     def exit_code(self) -> int:
@@ -73,6 +95,8 @@ class AgentRequest(BoxRequest):
     preset: str | None = None
     plan: bool = False
     limits: AgentLimits = field(default_factory=AgentLimits)
+    setup: str | None = None  # a command line that runs before the agent
+    setup_network: tuple[str, ...] = ()  # profiles of the network it has, beside the agent's
 
 
 @dataclass(frozen=True)
@@ -87,6 +111,7 @@ class AgentOutcome:
     activity: Activity = field(default_factory=Activity)
     diverged: int = 0  # replay: requests that were not what the recorded model saw
     watch_error: Exception | None = None  # why the watcher was not called any more
+    network: NetworkReport | None = None
 
     @property
     def exit_code(self) -> int:

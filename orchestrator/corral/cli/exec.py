@@ -8,11 +8,13 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 from cyclopts import Parameter
 
+from corral.cli.network import parse_network
 from corral.cli.output import has_colour, print_json
 from corral.errors import ConfigError
 from corral.schema.visible import visible
@@ -32,6 +34,10 @@ def exec_command(
     image: str | None = None,
     mode: str | None = None,
     timeout: Annotated[float | None, Parameter(name="--timeout")] = None,
+    network: Annotated[list[str] | None, Parameter(name="--network", negative="")] = None,
+    allow: Annotated[list[str] | None, Parameter(name="--allow", negative="")] = None,
+    secret: Annotated[list[str] | None, Parameter(name="--secret", negative="")] = None,
+    forward: Annotated[list[str] | None, Parameter(name="--forward", negative="")] = None,
     patch: Annotated[Path | None, Parameter(name="--patch")] = None,
     include_ignored: Annotated[bool, Parameter(negative="")] = False,
     force: Annotated[bool, Parameter(negative="")] = False,
@@ -55,6 +61,14 @@ def exec_command(
         How the workspace gets in: auto, overlay, copy.
     timeout
         Seconds after which the command is ended (exit code 124).
+    network
+        Shipped lists of hosts it may reach: none, python, node, rust, go, debian, git.
+    allow
+        A host it may reach: HOST (ports 80 and 443), HOST:PORT, *.HOST:PORT. Private addresses never.
+    secret
+        Name of a secret in the settings that is put into requests to its own hosts. The box sees a placeholder.
+    forward
+        Bring a port of the box to this machine's loopback: PORT, or PORT:PORT_HERE.
     patch
         Also write the patch to this file.
     include_ignored
@@ -87,6 +101,7 @@ def exec_command(
         timeout_s=check_timeout(timeout),
         include_ignored=include_ignored,
         force=force,
+        network=parse_network(network, allow, secret, forward),
     )
     outcome = asyncio.run(_execute(request, silent=json))
     if patch is not None:
@@ -94,7 +109,7 @@ def exec_command(
     if json:
         print_json(_to_json(outcome))
     elif not quiet:
-        show_end(outcome.outcome, outcome.run_id, outcome.patch_file)
+        show_end(outcome.outcome, outcome.run_id, outcome.patch_file, network=outcome.network)
         show_activity(outcome.activity)
     return outcome.exit_code
 
@@ -192,6 +207,7 @@ def _to_json(done: ExecOutcome) -> dict[str, object]:
         "duration_s": round(outcome.duration_s, 3),
         "box": describe_box(outcome.box) if outcome.box else None,
         "activity": activity_json(done.activity, most=SHOWN_JSON),
+        "network": asdict(done.network) if done.network else None,
         "changes": outcome.patch.model_dump(mode="json") if outcome.patch else None,
         "patch": str(done.patch_file) if done.patch_file else None,
         "run_dir": str(done.run_dir),

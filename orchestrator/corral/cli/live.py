@@ -35,7 +35,8 @@ class LiveView:
         self._cost_usd = 0.0
 
     def box(self, box: BoxInfo) -> None:
-        note(f"{paint('box', 'cyan')} ready in {box.start_s:.1f} s · {box.mode.value} · no network")
+        network = "no network" if box.network == "none" else "network by its list"
+        note(f"{paint('box', 'cyan')} ready in {box.start_s:.1f} s · {box.mode.value} · {network}")
 
     def event(self, event: Event) -> None:
         match event.payload:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter
 
 from corral.cli.exec import check_timeout, save_patch
+from corral.cli.network import parse_network, split_names
 from corral.cli.output import print_json
 from corral.errors import ConfigError
 
@@ -32,6 +34,12 @@ def run(
     max_tokens: int | None = None,
     max_cost: float | None = None,
     max_time: float | None = None,
+    network: Annotated[list[str] | None, Parameter(name="--network", negative="")] = None,
+    allow: Annotated[list[str] | None, Parameter(name="--allow", negative="")] = None,
+    secret: Annotated[list[str] | None, Parameter(name="--secret", negative="")] = None,
+    forward: Annotated[list[str] | None, Parameter(name="--forward", negative="")] = None,
+    setup: str | None = None,
+    setup_network: Annotated[list[str] | None, Parameter(name="--setup-network", negative="")] = None,
     patch: Annotated[Path | None, Parameter(name="--patch")] = None,
     image: str | None = None,
     mode: str | None = None,
@@ -66,6 +74,18 @@ def run(
         US dollars it may cost.
     max_time
         Seconds it may take.
+    network
+        Shipped lists of hosts it may reach: none, python, node, rust, go, debian, git.
+    allow
+        A host it may reach: HOST (ports 80 and 443), HOST:PORT, *.HOST:PORT. Private addresses never.
+    secret
+        Name of a secret in the settings that is put into requests to its own hosts. The box sees a placeholder.
+    forward
+        Bring a port of the box to this machine's loopback: PORT, or PORT:PORT_HERE.
+    setup
+        A command line that runs before the agent, such as the installation of what the tests need.
+    setup_network
+        Shipped lists of hosts that only the set-up may reach.
     patch
         Also write the patch to this file.
     image
@@ -88,6 +108,9 @@ def run(
         mode=mode,
         include_ignored=include_ignored,
         force=force,
+        network=parse_network(network, allow, secret, forward),
+        setup=check_setup(setup, setup_network),
+        setup_network=split_names(setup_network or ()),
         task=task,
         until=until,
         model=model,
@@ -147,12 +170,22 @@ def show_result(outcome: AgentOutcome, *, as_json: bool) -> None:
                 "limits_touched": list(done.limits_touched),
                 "activity": activity_json(outcome.activity, most=SHOWN_JSON),
                 "changes": done.patch.model_dump(mode="json") if done.patch else None,
+                "network": asdict(outcome.network) if outcome.network else None,
                 "patch": str(outcome.patch_file) if outcome.patch_file else None,
                 "run_dir": str(outcome.run_dir),
             }
         )
-    show_end(done, outcome.run_id, outcome.patch_file)
+    show_end(done, outcome.run_id, outcome.patch_file, network=outcome.network)
     show_activity(outcome.activity)
+
+
+def check_setup(setup: str | None, network: list[str] | None) -> str | None:
+    """A command line, if any. Raises ConfigError."""
+    if setup is not None and not setup.strip():
+        raise ConfigError("--setup is empty", hint='a command line, such as --setup "pip install -e ."')
+    if setup is None and network:
+        raise ConfigError("--setup-network without --setup", hint="what the agent may reach is --network")
+    return setup
 
 
 def check_positive(flag: str, value: Number) -> Number:

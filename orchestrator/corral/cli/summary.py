@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corral.agent.run import Outcome
 from corral.agent.stop import is_complete
@@ -11,7 +12,11 @@ from corral.cli.output import fail, note, paint, plural
 from corral.sandbox.base import BoxInfo
 from corral.schema.patch import Action, FileChange, Finding, NotExported, Patch, Severity
 from corral.schema.path import show_path
+from corral.schema.size import show_size
 from corral.schema.visible import visible
+
+if TYPE_CHECKING:
+    from corral.sandbox.egress import NetworkReport
 
 _SHOWN = 20
 _LETTERS = {
@@ -25,7 +30,7 @@ _LETTERS = {
 _COLOURS = {"A": "green", "D": "red"}
 
 
-def show_end(outcome: Outcome, run_id: str, patch_file: Path | None) -> None:
+def show_end(outcome: Outcome, run_id: str, patch_file: Path | None, *, network: NetworkReport | None = None) -> None:
     """How a run ended, what it changed, and what to do with it."""
     if outcome.box is not None:
         _show_box(outcome.box)
@@ -34,12 +39,24 @@ def show_end(outcome: Outcome, run_id: str, patch_file: Path | None) -> None:
     note(f"{paint('corral', 'cyan')} {_headline(outcome)}")
     if outcome.limits_touched:
         note(f"  {paint('limits touched:', 'yellow')} {', '.join(outcome.limits_touched)}")
+    if network is not None:
+        _show_network(network)
     # After a failure, no patch does not mean that nothing changed.
     if outcome.box is not None and (outcome.patch is not None or outcome.error is None):
         show_patch(outcome.patch)
     if patch_file is not None:
         note(f"  patch: {patch_file}")
         note(f"  apply: corral apply {run_id}")
+
+
+def _show_network(network: NetworkReport) -> None:
+    traffic = f" ({show_size(network.bytes_in)} in, {show_size(network.bytes_out)} out)"
+    for words, hosts, colour in (("reached", network.reached, ""), ("refused", network.refused, "yellow")):
+        if hosts:
+            names = ", ".join(f"{visible(name)}{f' x{count}' if count > 1 else ''}" for name, count in hosts[:_SHOWN])
+            more = f", and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
+            mark = paint(words, colour) if colour else words
+            note(f"  {mark} {names}{more}{traffic if words == 'reached' else ''}")
 
 
 def _headline(outcome: Outcome) -> str:

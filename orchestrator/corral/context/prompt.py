@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 _TASK = """You are a software engineer working in a disposable sandbox on a copy of a repository.
 The workspace is {mount_point}. Nothing you do there reaches the original: at the end your changes become a patch that \
-a person reviews. There is no network unless a tool result shows otherwise."""
+a person reviews. {network}"""
+
+_NO_NETWORK = "There is no network unless a tool result shows otherwise."
+_NETWORK = """The network reaches these hosts only, through a proxy that the environment names: {hosts}. Others are \
+refused; do not try to get around it."""
+_MAX_HOSTS = 30
 
 _TOOLS = """Work only through the tools. Look before you change: read the files that matter, then edit them.
 Every shell call starts a fresh non-interactive shell: the working directory is kept between calls, variables and \
@@ -34,11 +39,13 @@ class Frames:
     mount_point: str
     plan: bool = False
     until: str | None = None
+    hosts: tuple[str, ...] = ()
 
 
 def build_system_prompt(frames: Frames) -> str:
     """The frames that apply, in order: task, tool rules, constraints, completion."""
-    parts = [_TASK.format(mount_point=frames.mount_point), _TOOLS, _PLAN if frames.plan else _BUILD]
+    network = _NETWORK.format(hosts=", ".join(frames.hosts[:_MAX_HOSTS])) if frames.hosts else _NO_NETWORK
+    parts = [_TASK.format(mount_point=frames.mount_point, network=network), _TOOLS, _PLAN if frames.plan else _BUILD]
     if frames.until is not None:
         parts.append(_UNTIL.format(until=frames.until.replace("\n", "\n    ")))
     return "\n\n".join(parts)

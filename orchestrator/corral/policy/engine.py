@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import cedarpy
@@ -17,9 +18,11 @@ from corral.errors import ConfigError
 from corral.policy.source import PolicyLayer, PolicySchema, Rule, load_layer
 from corral.resource import find_data
 from corral.schema.policy import (
+    Action,
     Decision,
     Effect,
     HostTarget,
+    NetworkFacts,
     PathTarget,
     PolicyRequest,
     PolicySession,
@@ -67,11 +70,12 @@ class PolicyEngine:
 
     @classmethod
     def load_preset(cls, preset: Preset, extra: Sequence[PolicyLayer] = ()) -> PolicyEngine:
-        """The built-in denials, a shipped preset, then `extra` (user, workspace)."""
+        """The built-in denials, the tunnel's rules, a shipped preset, then `extra` (user, workspace)."""
         folder = find_data("policies")
         builtin = PolicyLayer("builtin", folder / "builtin.cedar")
         chosen = PolicyLayer(preset.value, folder / "presets" / f"{preset.value}.cedar")
-        return cls.load([builtin, chosen, *extra])
+        network = PolicyLayer("network", folder / "network.cedar")
+        return cls.load([builtin, network, chosen, *extra])
 
     def decide(self, request: PolicyRequest) -> Decision:
         """The strictest decision over the request's targets. The same question has the same answer: it is kept."""
@@ -228,6 +232,8 @@ def _describe_context(request: PolicyRequest) -> dict[str, Any]:
             "programs": list(request.command.programs),
             "safe": request.command.safe,
         }
+    if request.action is Action.NETWORK:
+        context |= asdict(request.network or NetworkFacts())
     return context
 
 

@@ -127,8 +127,27 @@ _DETAILS: dict[EventKind, Callable[[Any], tuple[str, str]]] = {
     EventKind.TOOL_FINISHED: _tool_finished,
     EventKind.PROCESS_STARTED: lambda p: (p.call_id, _join(f"{p.pid} {p.program} {_json(list(p.argv))}", p.mark)),
     EventKind.CONNECTION_ATTEMPTED: lambda p: (
-        p.call_id,
-        _join(f"{p.pid} {p.operation} {p.protocol} {p.host}:{p.port}", "allowed" if p.allowed else p.outcome, p.reason),
+        p.connection or p.call_id,
+        _join(
+            f"{p.scheme} {p.host}:{p.port}" if p.connection else f"{p.pid} {p.operation} {p.protocol} {p.host}:{p.port}",
+            p.method,
+            "allowed" if p.allowed else p.outcome,
+            p.reason,
+            f"with {', '.join(p.secrets)}" if p.secrets else "",
+        ),
+    ),
+    EventKind.CONNECTION_ENDED: lambda p: (
+        p.connection,
+        _join(p.outcome, p.reason, p.address, f"{p.bytes_in} bytes in, {p.bytes_out} out", f"{p.duration_s:.2f} s"),
+    ),
+    EventKind.NETWORK_CHANGED: lambda p: (
+        p.phase,
+        _join(
+            ", ".join(p.profiles),
+            ", ".join(p.hosts) or "no host",
+            f"secrets: {', '.join(p.secrets)}" if p.secrets else "",
+            f"{_plural(p.cut, 'connection')} cut" if p.cut else "",
+        ),
     ),
     EventKind.CHECKPOINT_MADE: lambda p: (p.checkpoint_id, _join(p.name, p.reason)),
     EventKind.CONTEXT_COMPACTED: lambda p: (

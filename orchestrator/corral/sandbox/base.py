@@ -7,10 +7,10 @@ broke the rules of the channel. tests/contract/ holds every implementation to th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from corral.sandbox.spec import MAX_STREAMS, Limits, WorkspaceMode
@@ -37,6 +37,8 @@ CALL: ContextVar[str] = ContextVar("corral_call", default="")
 
 Observe = Callable[[str, ProcessEvents], None]
 """Receives what a call's processes did, with the call's name, on the event loop: must neither block nor raise."""
+
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 Sink = Callable[[memoryview], Awaitable[None] | None]
 """Receives output bytes in order as they arrive, on the event loop: must not block.
@@ -68,6 +70,7 @@ class BoxInfo:
     mount_point: str
     uid: int
     gid: int
+    network: str = "none"
     masked: tuple[MaskedFile, ...] = ()
     warnings: tuple[str, ...] = ()
     start_s: float = 0.0
@@ -176,9 +179,13 @@ class Sandbox(Protocol):
 
     async def stats(self) -> Stats: ...
 
-    async def open_tunnel(self, serve: Serve, *, max_streams: int = MAX_STREAMS) -> None:
-        """Open the ports of an HTTP proxy and of SOCKS on the box's loopback and set the variables by which commands
-        find them. `serve` gets every connection as a stream. Once in a box's life. Raises ToolError `unsupported`."""
+    async def open_tunnel(
+        self, serve: Serve, *, variables: Mapping[str, str] = NO_VARIABLES, max_streams: int = MAX_STREAMS
+    ) -> None:
+        """Open the ports of an HTTP proxy and of SOCKS on the box's loopback. Commands find the variables that name
+        them, and `variables`. `serve` gets every connection as a stream. Once in a box's life.
+
+        Raises ToolError `unsupported` where a box cannot have it."""
         ...
 
     async def dial(self, port: int) -> BoxStream:

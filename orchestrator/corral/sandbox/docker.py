@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from corral.errors import BoxLost, ImageError, SandboxError, SandboxProtocolError
-from corral.sandbox.base import BoxInfo, Sink
+from corral.sandbox.base import NO_VARIABLES, BoxInfo, Sink
 from corral.sandbox.box import Box, finish
 from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
 from corral.sandbox.channel.port import dial, open_tunnel
@@ -272,6 +272,7 @@ class DockerSandbox(BoxOperations):
             mount_point=spec.mount_point,
             uid=prepared.uid,
             gid=prepared.gid,
+            network=spec.network,
             masked=prepared.masked,
             warnings=(*prepared.warnings, *_missing_layers(hello, is_watched=spec.watch)),
             start_s=start_s,
@@ -300,8 +301,10 @@ class DockerSandbox(BoxOperations):
         await self._stillness.admit(method)
         return await run_call(self._channel, method, params, kind, sinks=sinks, body=body, limit_s=limit_s)
 
-    async def open_tunnel(self, serve: Serve, *, max_streams: int = MAX_STREAMS) -> None:
-        self._variables = await open_tunnel(self._channel, serve, max_streams)
+    async def open_tunnel(
+        self, serve: Serve, *, variables: Mapping[str, str] = NO_VARIABLES, max_streams: int = MAX_STREAMS
+    ) -> None:
+        self._variables = await open_tunnel(self._channel, serve, max_streams) | dict(variables)
 
     async def dial(self, port: int) -> BoxStream:
         return await dial(self._channel, port)

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from corral.errors import BoxLost, ToolError
-from corral.sandbox.base import BoxInfo, Sink
+from corral.sandbox.base import NO_VARIABLES, BoxInfo, Sink
 from corral.sandbox.channel import BoxOperations
 from corral.sandbox.channel.tunnel import BoxStream, Serve
 from corral.sandbox.channel.wire import Empty, parse_error, parse_result
@@ -110,7 +110,9 @@ class FakeSandbox(BoxOperations):
     ) -> None:
         await self.dispose()
 
-    async def open_tunnel(self, serve: Serve, *, max_streams: int = MAX_STREAMS) -> None:
+    async def open_tunnel(
+        self, serve: Serve, *, variables: Mapping[str, str] = NO_VARIABLES, max_streams: int = MAX_STREAMS
+    ) -> None:
         raise ToolError("a fake box has no network", code=ErrorCode.UNSUPPORTED)
 
     async def dial(self, port: int) -> BoxStream:

@@ -59,6 +59,7 @@ class SandboxSpec:
     limits: Limits = field(default_factory=Limits)
     env: dict[str, str] = field(default_factory=dict)
     mask: tuple[str, ...] | None = None  # gitignore-style patterns of secret files; None: the built-in list, (): none
+    network: str = "none"  # or "tunnel": told, not made, here
     force: bool = False  # allow a workspace that is / or the home directory
     watch: bool = True  # have the box tell what is started and connected to
     observe: Callable[[str, ProcessEvents], None] | None = field(default=None, compare=False)  # see base.Observe

@@ -117,6 +117,16 @@ class CommandFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkFacts:
+    """What is known about a connection beside its host."""
+
+    granted: bool = False  # host and port are on the run's list
+    scheme: str = ""
+    method: str = ""
+    phase: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRequest:
     """One question. With several targets the strictest answer holds."""
 
@@ -127,6 +137,7 @@ class PolicyRequest:
     side_effect: SideEffect
     permission: Permission = Permission.USER  # what the tool requires
     command: CommandFacts | None = None  # action shell only
+    network: NetworkFacts | None = None  # action network only
     approved: bool = False
     checkpointed: bool = False
 

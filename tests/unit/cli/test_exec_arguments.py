@@ -113,6 +113,7 @@ def test_json_of_a_command() -> None:
             "processes": [],
             "connections": [],
         },
+        "network": None,
         "changes": json.loads(outcome().outcome.patch.model_dump_json()),  # type: ignore[union-attr]
         "patch": "/d/run-1/patch.diff",
         "run_dir": "/d/run-1",

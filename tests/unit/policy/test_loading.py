@@ -144,10 +144,14 @@ def test_the_schema_knows_the_names_of_the_code() -> None:
     assert vocabulary.context == (
         "approved",
         "checkpointed",
+        "granted",
+        "method",
         "parsed",
         "permission",
+        "phase",
         "programs",
         "safe",
+        "scheme",
         "side_effect",
         "tool",
     )

@@ -39,7 +39,7 @@ def test_hello_tells_what_the_box_is(silent_box: Client) -> None:
         "has_shell": "/bin/bash",
         "workspace_root": [],
         "capabilities": [
-            *("exec", "files", "freeze", "stats", "process_record"),
+            *("exec", "files", "freeze", "stats", "tunnel", "process_record"),
             *(["landlock"] if find_abi() >= 2 else []),
         ],
         "cgroup": reply["cgroup"],

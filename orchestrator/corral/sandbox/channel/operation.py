@@ -7,11 +7,10 @@ import base64
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from corral.errors import SandboxProtocolError, ToolError
-from corral.sandbox.base import Sink
+from corral.sandbox.base import NO_VARIABLES, Sink
 from corral.sandbox.channel.wire import Empty, parse_value
 from corral_protocol.error import ErrorCode
 from corral_protocol.message import (
@@ -71,7 +70,7 @@ class BoxOperations:
     """Everything of base.Sandbox that is not lifecycle."""
 
     _call: Caller
-    _variables: Mapping[str, str] = MappingProxyType({})
+    _variables: Mapping[str, str] = NO_VARIABLES
     """Given to every command, below what the command itself is given."""
 
     def _end_box(self, error: SandboxProtocolError) -> None:

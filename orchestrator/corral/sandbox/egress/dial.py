@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from corral.sandbox.egress.address import explain_refusal, is_own, parse_address
-from corral.sandbox.egress.target import Target
+from corral.schema.address import explain_refusal, is_own, parse_address
+from corral.schema.target import Target
 
 CONNECT_S = 10.0
 RESOLVE_S = 10.0

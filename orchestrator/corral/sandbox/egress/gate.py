@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from corral.sandbox.egress.dial import Dialer, Refused, is_private
-from corral.sandbox.egress.target import Target
 from corral.schema.events import ConnectionAttempted, ConnectionEnded, Event, GuardTripped, Payload, Source
 from corral.schema.network import NetworkDecider, NetworkRequest, Scheme
 from corral.schema.policy import Effect
+from corral.schema.target import Target
 
 MAX_RECORDED = 10_000
 """Connections of one run in its record. What cannot be recorded is not allowed."""
 _SAME_REFUSALS = 10
+_MAX_TALLIED = 1000
 
 
 class EventLog(Protocol):
@@ -43,6 +44,16 @@ class Admitted:
     """Ends it from outside: the rules have changed."""
 
 
+@dataclass(frozen=True)
+class NetworkReport:
+    """What a box reached and did not, each host with how often; the most frequent first."""
+
+    reached: tuple[tuple[str, int], ...] = ()
+    refused: tuple[tuple[str, int], ...] = ()
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
 class Gate:
     def __init__(self, decider: NetworkDecider, record: EventLog, dialer: Dialer) -> None:
         self._decider = decider
@@ -52,6 +63,8 @@ class Gate:
         self._recorded = 0
         self._refusals: Counter[tuple[str, int, str]] = Counter()
         self._unrecorded = 0
+        self._reached: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
         self._open: dict[str, Admitted] = {}
         self.bytes_in = 0
         self.bytes_out = 0
@@ -81,8 +94,10 @@ class Gate:
         try:
             sock, address = await self._dialer.connect(target)
         except Refused as refused:
+            _count(self._refused, target)
             await self._end(ConnectionEnded(connection=number, outcome=refused.outcome, reason=refused.reason))
             raise
+        _count(self._reached, target)
         admitted = self._open[number] = Admitted(number, request, sock, address, began_at)
         if (task := asyncio.current_task()) is not None:
             admitted.cut = task.cancel
@@ -129,6 +144,11 @@ class Gate:
             admitted.cut()
         return len(cut)
 
+    def report(self) -> NetworkReport:
+        return NetworkReport(
+            tuple(self._reached.most_common()), tuple(self._refused.most_common()), self.bytes_in, self.bytes_out
+        )
+
     async def close(self) -> None:
         """The run is over: say what was only counted."""
         if self._unrecorded:
@@ -139,6 +159,7 @@ class Gate:
 
     async def _note_refusal(self, number: str, request: NetworkRequest, reason: str, rules: tuple[str, ...]) -> None:
         """Record a refusal; one that repeats itself, or comes too late for the record, is only counted."""
+        _count(self._refused, Target(request.host, request.port))
         key = (request.host, request.port, reason)
         if self._recorded >= MAX_RECORDED or self._refusals[key] >= _SAME_REFUSALS:
             self._unrecorded += 1
@@ -154,3 +175,10 @@ class Gate:
 
     async def _end(self, ended: ConnectionEnded) -> None:
         await self._record.append_async(ended, source=Source.ORCHESTRATOR, durable=False)
+
+
+def _count(tally: Counter[str], target: Target) -> None:
+    """Once more; a box that makes up names all the time does not fill our memory with them."""
+    name = str(target)
+    if name in tally or len(tally) < _MAX_TALLIED:
+        tally[name] += 1

@@ -33,6 +33,8 @@ class BadMessage(ValueError):
 class Request:
     method: str
     target: str
+    minor: int
+    """Of HTTP/1.x."""
     fields: Fields
 
     def find(self, name: str) -> list[str]:
@@ -120,7 +122,7 @@ def parse_request(head: bytes) -> Request:
     match = _REQUEST.fullmatch(first)
     if match is None:
         raise BadMessage("not a request of HTTP/1.x")
-    return Request(match[1].decode("ascii"), match[2].decode("ascii"), _parse_fields(lines))
+    return Request(match[1].decode("ascii"), match[2].decode("ascii"), int(match[3]), _parse_fields(lines))
 
 
 def parse_response(head: bytes) -> tuple[int, str, Fields]:

@@ -26,8 +26,8 @@ from corral.sandbox.egress.head import (
 )
 from corral.sandbox.egress.relay import IDLE_S, Outside, open_outside, relay, run_directions
 from corral.sandbox.egress.secret import Cleaner, Secret, put_in
-from corral.sandbox.egress.target import BadTarget, Target, parse_target
 from corral.schema.network import Scheme
+from corral.schema.target import BadTarget, Target, parse_target
 from corral.schema.visible import visible
 
 _PORTS = {Scheme.HTTP: 80, Scheme.HTTPS: 443}
@@ -90,11 +90,10 @@ class Proxy:
         # SECURITY: the target that was judged is the one that is named: another Host would reach another site
         # of the same server (test_egress_http).
         fields = [("Host", _name_host(target, _PORTS[scheme])), *fields, ("Connection", "close")]
+        head = encode_head(f"{request.method} {path} HTTP/1.{request.minor}", fields)
         admitted = await self.gate.admit(target, scheme, request.method, secrets=tuple(secret.name for secret in used))
         try:
-            await self._exchange(
-                box, source, admitted, encode_head(f"{request.method} {path} HTTP/1.1", fields), length, used
-            )
+            await self._exchange(box, source, admitted, head, length, used)
         finally:
             await self.gate.finish(admitted)
 

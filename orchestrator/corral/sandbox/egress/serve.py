@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from corral.errors import ConfigError, CorralError, ToolError
@@ -26,7 +27,9 @@ LINGER_S = 2.0
 class TunnelBox(Protocol):
     """A box, as far as its tunnel is concerned."""
 
-    async def open_tunnel(self, serve: Serve, *, max_streams: int = MAX_STREAMS) -> None: ...
+    async def open_tunnel(
+        self, serve: Serve, *, variables: Mapping[str, str] = ..., max_streams: int = MAX_STREAMS
+    ) -> None: ...
 
     async def dial(self, port: int) -> BoxStream: ...
 
@@ -45,16 +48,18 @@ class Egress:
         idle_s: float = IDLE_S,
     ) -> None:
         self.gate = Gate(decider, record, dialer or Dialer())
-        self._proxy = Proxy(self.gate, secrets, tls, idle_s)
+        self._proxy = Proxy(self.gate, secrets, functools.cache(tls), idle_s)
         self._idle_s = idle_s
         self._box: TunnelBox | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
 
-    async def open(self, box: TunnelBox, *, max_streams: int = MAX_STREAMS) -> None:
-        """Raises SandboxError, ToolError."""
+    async def open(
+        self, box: TunnelBox, *, variables: Mapping[str, str] | None = None, max_streams: int = MAX_STREAMS
+    ) -> None:
+        """From here on commands find the proxy, and `variables`. Raises SandboxError, ToolError."""
         self._box = box
-        await box.open_tunnel(self._take, max_streams=max_streams)
+        await box.open_tunnel(self._take, variables=variables or {}, max_streams=max_streams)
 
     async def forward(self, port: int, host_port: int | None = None) -> int:
         """Bring a port of the box to the host's loopback; returns the port there. 0 lets the system choose.

@@ -10,8 +10,8 @@ from corral.sandbox.egress.dial import Refused
 from corral.sandbox.egress.gate import Gate
 from corral.sandbox.egress.head import HEAD_S, BadMessage, Buffered
 from corral.sandbox.egress.relay import IDLE_S, open_outside, relay
-from corral.sandbox.egress.target import BadTarget, Target, parse_host
 from corral.schema.network import Scheme
+from corral.schema.target import BadTarget, Target, parse_host
 
 _VERSION, _CONNECT = 5, 1
 _NAME, _V4, _V6 = 3, 1, 4

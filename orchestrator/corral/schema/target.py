@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from corral.sandbox.egress.address import parse_address
+from corral.schema.address import parse_address
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -48,13 +48,15 @@ def _parse_port(text: str, default: int | None) -> int:
 def parse_host(text: str) -> str:
     """A name in lower case without its last dot, or an address in its usual form. Raises BadTarget."""
     host = text.lower()
+    if "%" in host:  # a scope: an address of one link only
+        raise BadTarget("not a host name")
     if (address := parse_address(host)) is not None:
         return str(address)
     host = host.removesuffix(".")
     labels = host.split(".")
     if not host or len(host) > MAX_NAME or not all(_LABEL.fullmatch(label) for label in labels):
         raise BadTarget("not a host name")
-    # SECURITY: resolvers read 127.1, 0x7f000001 and 2130706433 as addresses (test_egress_target).
+    # SECURITY: resolvers read 127.1, 0x7f000001 and 2130706433 as addresses (test_target).
     if _NUMBER.fullmatch(labels[-1]):
         raise BadTarget("an address in an unusual form")
     return host

@@ -54,7 +54,7 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 def explain_refusal(address: Address) -> str:
     """Why this address is not reached, or "" for a plainly public one."""
-    # SECURITY: each row has a case in test_egress_address.
+    # SECURITY: each row has a case in test_address.
     if isinstance(address, ipaddress.IPv4Address):
         return next((why for net, why in _V4 if address in net), "")
     if address.scope_id:

@@ -1,0 +1,59 @@
+"""Secrets go into their own header for their own hosts, and come out of what comes back."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corral.sandbox.egress.secret import Cleaner, Secret, make_placeholder, put_in
+
+VALUE = "s3cr3t-t0ken-value"
+SECRET = Secret("api", frozenset({"api.test"}), "authorization", VALUE, make_placeholder(len(VALUE)))
+MARK = SECRET.placeholder
+
+
+def test_a_placeholder_looks_like_none_and_is_as_long() -> None:
+    assert len(MARK) == len(VALUE) and MARK.startswith("corral") and make_placeholder(18) != make_placeholder(18)
+    assert VALUE not in repr(SECRET)
+
+
+@pytest.mark.parametrize(
+    ("given_value", "sent"),
+    [
+        (MARK, VALUE),
+        (f"Bearer {MARK}", f"Bearer {VALUE}"),
+        (f"token={MARK}; x", f"token={VALUE}; x"),
+        (
+            f"Basic {base64.b64encode(f'me:{MARK}'.encode()).decode()}",
+            f"Basic {base64.b64encode(f'me:{VALUE}'.encode()).decode()}",
+        ),
+    ],
+)
+def test_is_put_into_its_header(given_value: str, sent: str) -> None:
+    assert put_in([("AUTHORIZATION", given_value)], [SECRET]) == ([("AUTHORIZATION", sent)], [SECRET])
+
+
+@pytest.mark.parametrize(
+    "field",
+    [("X-Other", f"Bearer {MARK}"), ("Authorization", "Bearer else"), ("Authorization", "Basic %%%"), ("Cookie", MARK)],
+)
+def test_is_put_nowhere_else(field: tuple[str, str]) -> None:
+    assert put_in([field], [SECRET]) == ([field], [])
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40), st.integers(1, 30))
+def test_is_taken_out_across_the_borders_of_pieces(before: bytes, after: bytes, size: int) -> None:
+    text = before + VALUE.encode() + after + VALUE.encode()
+    cleaner = Cleaner([SECRET])
+    out = b"".join(cleaner.feed(text[at : at + size]) for at in range(0, len(text), size)) + cleaner.feed(
+        b"", is_last=True
+    )
+    assert VALUE.encode() not in out and len(out) == len(text)
+    assert out == text.replace(VALUE.encode(), MARK.encode())
+
+
+def test_without_a_secret_nothing_is_held_back() -> None:
+    assert Cleaner([]).feed(b"abc") == b"abc"
