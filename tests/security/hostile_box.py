@@ -28,6 +28,7 @@ class HostileBox(BoxOperations):
         self._decoder = FrameDecoder()
         self._heard: list[bytes] = []
         self._call = self._ask
+        self._turn = asyncio.Lock()
 
     async def _ask(self, method: Any, params: Any, kind: Any, **more: Any) -> Any:
         return await run_call(self.channel, method, params, kind, **more)
@@ -37,7 +38,8 @@ class HostileBox(BoxOperations):
 
     async def send(self, frames: bytes, kind: int = STDOUT) -> None:
         """Bytes on the container's stdout, as the engine would pass them on."""
-        await asyncio.get_running_loop().sock_sendall(self._peer, struct.pack(">BxxxI", kind, len(frames)) + frames)
+        async with self._turn:  # two tasks on a full socket would mix their bytes
+            await asyncio.get_running_loop().sock_sendall(self._peer, struct.pack(">BxxxI", kind, len(frames)) + frames)
 
     async def send_payload(self, payload: bytes) -> None:
         await self.send(len(payload).to_bytes(4, "big") + payload)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import struct
 import subprocess
 from pathlib import Path
 
@@ -25,6 +27,8 @@ class Web:
         self.heads: list[bytes] = []
         self.bodies: list[bytes] = []
         self._answer = answer
+        self.keeps = False
+        self.rest = b""
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -35,7 +39,11 @@ class Web:
         answer = self._answer or b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nKeep-Alive: 5\r\n\r\n%s" % (len(body), body)
         writer.write(answer)
         await writer.drain()
-        self.rest = await reader.read()
+        if self.keeps:
+            self.rest = await reader.read()
+        else:
+            writer.write_eof() if writer.can_write_eof() else writer.close()
+            self.rest = await reader.read()
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,6 +188,35 @@ async def test_an_answer_that_is_none(answer: bytes) -> None:
         assert got.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
 
 
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x\r\nhello\r\n0\r\nT: x\r\n\r\n", b"hello"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloand more", b"hello"),
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", b""),
+        (b"HTTP/1.0 200 OK\r\n\r\nhello", b"hello"),
+    ],
+)
+async def test_an_answer_ends_where_it_ends(answer: bytes, body: bytes) -> None:
+    """Also from a server that keeps the connection."""
+    web = Web(answer)
+    web.keeps = not answer.startswith(b"HTTP/1.0")
+    async with serve(web) as port, open_net({"a.test"}, point_to(port, "a.test")) as net:
+        got = await (await net.connect()).ask(f"GET http://a.test:{port}/ HTTP/1.1\r\n\r\n".encode())
+        head, _, rest = got.partition(b"\r\n\r\n")
+        assert rest == body and b"Transfer-Encoding" not in head and head.endswith(b"\r\nConnection: close")
+
+
+async def test_an_answer_that_breaks_off_is_a_reset() -> None:
+    async with (
+        serve(Web(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello")) as port,
+        open_net({"a.test"}, point_to(port, "a.test")) as net,
+    ):
+        program = await net.connect()
+        await program.ask(f"GET http://a.test:{port}/ HTTP/1.1\r\n\r\n".encode())
+        assert program.was_reset
+
+
 async def test_an_interim_answer_goes_first() -> None:
     answer = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\nA: b\r\n\r\n"
     async with serve(Web(answer)) as port, open_net({"a.test"}, point_to(port, "a.test")) as net:
@@ -248,6 +285,8 @@ async def test_a_reader_that_does_not_read_costs_a_window_and_holds_up_nobody() 
 async def test_a_server_that_breaks_off_is_a_reset_for_the_program() -> None:
     async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
 
     async with serve(break_off) as port, open_net({"a.test"}, point_to(port, "a.test")) as net:

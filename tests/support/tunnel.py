@@ -16,7 +16,7 @@ from corral.schema.events import ConnectionAttempted, ConnectionEnded, Event, Pa
 from corral.schema.network import NetworkRequest
 from corral.schema.policy import Decision, Effect
 from corral_protocol import MAX_CHUNK_BYTES
-from corral_protocol.message import FIRST_OPENED_STREAM
+from corral_protocol.message import FIRST_OPENED_STREAM, INITIAL_CREDIT
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -101,15 +101,27 @@ class Program:
         self.was_reset = False
         self.moved = asyncio.Event()
         self.is_reading = True
+        self.has_finished = False
+        self.credit = INITIAL_CREDIT
 
     async def send(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            piece, view = view[:MAX_CHUNK_BYTES], view[MAX_CHUNK_BYTES:]
-            await self._net.box.chunk(self.number, bytes(piece))
+            while not self.credit and not self.was_reset:
+                self.moved.clear()
+                await self.moved.wait()
+            if self.was_reset:
+                return
+            piece = view[: min(MAX_CHUNK_BYTES, self.credit)]
+            view = view[len(piece) :]
+            self.credit -= len(piece)
             self.sent += len(piece)
+            await self._net.box.chunk(self.number, bytes(piece))
 
     async def finish(self) -> None:
+        if self.has_finished:
+            return
+        self.has_finished = True
         await self._net.box.say(method="stream.close", params={"stream": self.number, "total": self.sent, "error": ""})
 
     async def read_all(self, within_s: float = 10.0) -> bytes:
@@ -169,12 +181,17 @@ class Net:
         params: dict[str, Any] = message.get("params", {})
         if message["method"] == "tunnel.listen":
             await self.box.say(id=message["id"], result={"ports": [3128, 1080]})
+        elif message["method"] == "stream.credit":
+            program = self._programs[params["stream"]]
+            program.credit += params["bytes"]
+            program.moved.set()
         elif message["method"] in ("stream.close", "stream.reset"):
             program = self._programs[params["stream"]]
             program.was_reset |= message["method"] == "stream.reset" or bool(params["error"])
             program.ended.set()
             program.moved.set()
-            if message["method"] == "stream.reset":
+            if message["method"] == "stream.reset" and not program.has_finished:
+                program.has_finished = True
                 closing = {"stream": program.number, "total": program.sent, "error": "cancelled"}
                 await self.box.say(method="stream.close", params=closing)
 
@@ -214,7 +231,7 @@ async def open_net(
         try:
             await egress.open(ChannelBox(box))
             yield net
-            assert not box.channel.is_ending, "the channel broke"
+            assert not box.channel.ended.done(), box.channel.ended.result()
         finally:
             await egress.close()
             hearing.cancel()

@@ -1,9 +1,9 @@
-"""A request's body, passed on exactly as far as it goes: behind it begins what nobody has judged."""
+"""The body of a message, exactly as far as it goes: behind a request's begins what nobody has judged."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from corral.sandbox.egress.head import BadMessage, Buffered
 
@@ -15,24 +15,19 @@ Write = Callable[[bytes], Awaitable[None]]
 
 
 async def pass_body(source: Buffered, write: Write, length: int | None) -> None:
-    """Pass on `length` bytes, or chunks to the last one. Raises BadMessage."""
+    """Pass on `length` bytes, or chunks to the last one, written anew: no extension, no trailer. Raises BadMessage."""
+    async for data in read_body(source, length):
+        await write(data if length is not None else b"%x\r\n%s\r\n" % (len(data), data))
     if length is None:
-        await _pass_chunks(source, write)
-    else:
-        await _pass_bytes(source, write, length)
+        await write(b"0\r\n\r\n")
 
 
-async def _pass_bytes(source: Buffered, write: Write, left: int) -> None:
-    while left:
-        data = await source.take_some(min(left, _PIECE))
-        if not data:
-            raise BadMessage("it ended in the middle")
-        left -= len(data)
-        await write(data)
-
-
-async def _pass_chunks(source: Buffered, write: Write) -> None:
-    """Written anew: no extension and no trailer gets through."""
+async def read_body(source: Buffered, length: int | None) -> AsyncIterator[bytes]:
+    """`length` bytes, or what is in the chunks, piece by piece. Raises BadMessage when it ends before."""
+    if length is not None:
+        async for data in _read_bytes(source, length):
+            yield data
+        return
     while True:
         match = _CHUNK.fullmatch(await source.take_line(_MAX_LINE))
         if match is None:
@@ -40,11 +35,24 @@ async def _pass_chunks(source: Buffered, write: Write) -> None:
         size = int(match[1], 16)
         if not size:
             break
-        await write(b"%x\r\n" % size)
-        await _pass_bytes(source, write, size)
+        async for data in _read_bytes(source, size):
+            yield data
         if await source.take(2) != b"\r\n":
             raise BadMessage("a chunk that is none")
-        await write(b"\r\n")
     while await source.take_line(_MAX_LINE):
         pass
-    await write(b"0\r\n\r\n")
+
+
+async def _read_bytes(source: Buffered, left: int) -> AsyncIterator[bytes]:
+    while left:
+        data = await source.take_some(min(left, _PIECE))
+        if not data:
+            raise BadMessage("it ended in the middle")
+        left -= len(data)
+        yield data
+
+
+async def read_to_end(source: Buffered) -> AsyncIterator[bytes]:
+    """Everything that still comes."""
+    while data := await source.take_some(_PIECE):
+        yield data

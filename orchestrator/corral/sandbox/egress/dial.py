@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -76,7 +77,7 @@ class Dialer:
                 failure = f"no answer within {self.connect_s:g} s"
             except OSError as error:
                 sock.close()
-                failure = error.strerror or str(error)
+                failure = os.strerror(error.errno) if error.errno else str(error)
             except BaseException:
                 sock.close()
                 raise

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from corral.sandbox.channel.tunnel import BoxStream
-from corral.sandbox.egress.body import pass_body
+from corral.sandbox.egress.body import pass_body, read_body, read_to_end
 from corral.sandbox.egress.dial import Refused
 from corral.sandbox.egress.gate import Admitted, Gate
 from corral.sandbox.egress.head import (
@@ -19,6 +19,7 @@ from corral.sandbox.egress.head import (
     Fields,
     Request,
     encode_head,
+    find,
     find_body,
     parse_request,
     parse_response,
@@ -137,28 +138,46 @@ def _name_host(target: Target, usual_port: int) -> str:
 
 
 async def _pass_answer(box: BoxStream, outside: Outside, used: list[Secret]) -> None:
+    """Pass on the answer to its end. It goes without chunks: a secret may lie across two, and the connection's end says
+    how long it was. Raises EOFError when it breaks off."""
     source = Buffered(outside.read)
-    for _ in range(_MAX_INTERIM):
-        try:
-            head = await source.take_head(within_s=IDLE_S)
-            status, words, fields = parse_response(head or b"")
-        except BadMessage as error:
-            await _answer(box, 502, "Bad Gateway", f"the server's answer is not passed on: {error}")
-            return
-        if status == 101:
-            await _answer(box, 502, "Bad Gateway", "the server's answer is not passed on: it changes the protocol")
-            return
-        fields = [*strip_hops(fields), *([] if status < 200 else [("Connection", "close")])]
-        cleaner = Cleaner(used)
-        await box.write(cleaner.feed(encode_head(f"HTTP/1.1 {status} {words}", fields), is_last=True))
-        if status >= 200:
-            break
-    while data := await source.take_some(64 << 10):
-        if clean := cleaner.feed(data):
-            await box.write(clean)
+    try:
+        status, fields = await _pass_heads(box, source, used)
+        is_empty = outside.admitted.request.method == "HEAD" or status in (204, 304)
+        length = 0 if is_empty else find_body(fields)
+    except BadMessage as error:
+        await _answer(box, 502, "Bad Gateway", f"the server's answer is not passed on: {error}")
+        return
+    is_open_ended = not is_empty and not find(fields, "content-length") and length is not None
+    cleaner = Cleaner(used)
+    try:
+        async for data in read_to_end(source) if is_open_ended else read_body(source, length):
+            if clean := cleaner.feed(data):
+                await box.write(clean)
+    except BadMessage as error:
+        raise EOFError(str(error)) from None
     if rest := cleaner.feed(b"", is_last=True):
         await box.write(rest)
     box.close()
+
+
+async def _pass_heads(box: BoxStream, source: Buffered, used: list[Secret]) -> tuple[int, Fields]:
+    """Interim answers, and the head of the one that counts. Raises BadMessage."""
+    for _ in range(_MAX_INTERIM):
+        head = await source.take_head(within_s=IDLE_S)
+        status, words, fields = parse_response(head or b"")
+        if status == 101:
+            raise BadMessage("it changes the protocol")
+        if status >= 200:
+            find_body(fields)
+        shown = [(key, value) for key, value in strip_hops(fields) if key.lower() != "transfer-encoding"]
+        if status >= 200:
+            shown.append(("Connection", "close"))
+        text = encode_head(f"HTTP/1.1 {status} {words}", shown)
+        await box.write(Cleaner(used).feed(text, is_last=True))
+        if status >= 200:
+            return status, fields
+    raise BadMessage(f"over {_MAX_INTERIM} interim answers")
 
 
 async def _answer(box: BoxStream, status: int, words: str, reason: str) -> None:
