@@ -298,9 +298,7 @@ async def test_a_flood_holds_up_nobody(tmp_path: Path, sandbox_image: str) -> No
                 await asyncio.sleep(0.2)
             assert (await flood).exit_code == 0
             assert slowest < 5.0
-            assert (await net.run("curl -sS -o /dev/null -w '%{http_code}' -x $http_proxy http://no.test/"))[
-                1
-            ] == "403"
+            assert (await net.run("curl -sS -o /dev/null -w '%{http_code}' -x $http_proxy http://no.test/"))[1] == "403"
             run_id = net.box.info.run_id
             assert len(net.notes.payloads) < 25_000
     import docker

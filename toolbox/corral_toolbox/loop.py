@@ -120,11 +120,13 @@ class Loop:
     def flush(self) -> None:
         outbox = self.outbox
         outbox.flush()
-        if self.stalled and not outbox.is_congested:
+        while self.stalled and not outbox.is_congested:
             stalled, self.stalled = self.stalled, []
             for source in stalled:
                 source.resume()
             outbox.flush()
+            if outbox.is_blocked:  # then its end wakes us; else nothing would, and who still waits is asked again
+                break
         if outbox.is_blocked != self._is_out_watched:
             self._is_out_watched = outbox.is_blocked
             if outbox.is_blocked:

@@ -190,7 +190,7 @@ class Stream:
         for _ in range(_READS_PER_EVENT):
             if not self._credit:
                 return
-            if self._loop.outbox.is_congested:
+            if self._loop.outbox.is_busy:  # earlier than the outputs of commands, which pass by
                 self._is_stalled = True
                 self._loop.stalled.append(self)
                 return
@@ -213,7 +213,10 @@ class Stream:
         self._watch()
 
     def resume(self) -> None:
-        """There is room in the queue to the host again."""
+        """There may be room in the queue to the host again."""
+        if self._loop.outbox.is_busy:
+            self._loop.stalled.append(self)
+            return
         self._is_stalled = False
         self._watch()
 

@@ -76,7 +76,7 @@ def test_without_credit_the_client_waits(box: Client) -> None:
             while sent < 64 << 20:
                 sent += sock.send(bytes(1 << 16))
                 box.poll(0)
-        box.wait_until(lambda: len(box.streams[FIRST]) == INITIAL_CREDIT)
+        box.wait_until(lambda: len(box.streams.get(FIRST, b"")) == INITIAL_CREDIT)
         box.call("ping")
         assert len(box.streams[FIRST]) == INITIAL_CREDIT < sent < 64 << 20
         box.notify("stream.credit", {"stream": FIRST, "bytes": 1000})

@@ -41,6 +41,11 @@ class Outbox:
         return self.is_blocked and self._control_bytes + sum(map(len, self._inflight)) > _CONGESTED_CONTROL_BYTES
 
     @property
+    def is_busy(self) -> bool:
+        """More waits than goes out at once: bulk that nobody waits for stays where it is."""
+        return self._data_bytes > _BATCH_BYTES
+
+    @property
     def is_empty(self) -> bool:
         return not (self._inflight or self._control or self._data)
 
