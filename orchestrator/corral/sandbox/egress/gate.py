@@ -34,7 +34,7 @@ class Admitted:
 
     id: str
     request: NetworkRequest
-    sock: socket.socket
+    sock: socket.socket | None
     address: str
     began_at: float = field(default_factory=time.monotonic)
     bytes_in: int = 0
@@ -108,14 +108,14 @@ class Gate:
             raise Refused("the rules have changed")
         return admitted
 
-    async def note_forward(self, port: int, sock: socket.socket) -> Admitted:
+    async def note_forward(self, port: int) -> Admitted:
         """A connection from the host to a port of the box: nobody judges it but the person who asked for it."""
         self._count += 1
         number = f"n{self._count}"
         request = NetworkRequest(host="127.0.0.1", port=port, scheme=Scheme.FORWARD)
         payload = self._describe(number, request, allowed=True, reason="forwarded by the user")
         await self._record.append_async(payload, source=Source.ORCHESTRATOR, durable=False)
-        admitted = self._open[number] = Admitted(number, request, sock, "127.0.0.1")
+        admitted = self._open[number] = Admitted(number, request, None, "127.0.0.1")
         return admitted
 
     async def finish(self, admitted: Admitted) -> None:

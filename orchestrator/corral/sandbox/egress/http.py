@@ -25,7 +25,8 @@ from corral.sandbox.egress.head import (
     parse_response,
     strip_hops,
 )
-from corral.sandbox.egress.relay import IDLE_S, Outside, open_outside, relay, run_directions
+from corral.sandbox.egress.outside import Outside, open_outside
+from corral.sandbox.egress.relay import IDLE_S, relay, run_directions
 from corral.sandbox.egress.secret import Cleaner, Secret, put_in
 from corral.schema.network import Scheme
 from corral.schema.target import BadTarget, Target, parse_target
@@ -115,7 +116,7 @@ class Proxy:
             except BadMessage as error:
                 raise EOFError(str(error)) from None
 
-        back = _pass_answer(box, outside, used)
+        back = _pass_answer(box, outside, admitted.request.method, used)
         await run_directions(send(), back, box, outside, idle_s=self.idle_s, back_is_all=True)
 
 
@@ -137,13 +138,13 @@ def _name_host(target: Target, usual_port: int) -> str:
     return host if target.port == usual_port else f"{host}:{target.port}"
 
 
-async def _pass_answer(box: BoxStream, outside: Outside, used: list[Secret]) -> None:
+async def _pass_answer(box: BoxStream, outside: Outside, method: str, used: list[Secret]) -> None:
     """Pass on the answer to its end. It goes without chunks: a secret may lie across two, and the connection's end says
     how long it was. Raises EOFError when it breaks off."""
     source = Buffered(outside.read)
     try:
         status, fields = await _pass_heads(box, source, used)
-        is_empty = outside.admitted.request.method == "HEAD" or status in (204, 304)
+        is_empty = method == "HEAD" or status in (204, 304)
         length = 0 if is_empty else find_body(fields)
     except BadMessage as error:
         await _answer(box, 502, "Bad Gateway", f"the server's answer is not passed on: {error}")

@@ -3,59 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Coroutine
 from typing import Any
 
 from corral.sandbox.channel.tunnel import BoxStream
-from corral.sandbox.egress.gate import Admitted
+from corral.sandbox.egress.outside import Outside
 
 IDLE_S = 300.0
 """Without a byte in either direction for so long a connection is over."""
-READ_BYTES = 256 << 10
-TLS_S = 10.0
-
-
-class Outside:
-    """The outer connection, as something to read and write."""
-
-    def __init__(self, admitted: Admitted, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.admitted = admitted
-        self.reader = reader
-        self.writer = writer
-        self.moved_at = asyncio.get_running_loop().time()
-
-    async def read(self, most: int = READ_BYTES) -> bytes:
-        data = await self.reader.read(most)
-        self._move()
-        self.admitted.bytes_in += len(data)
-        return data
-
-    async def write(self, data: bytes | bytearray) -> None:
-        self.writer.write(data)
-        self.admitted.bytes_out += len(data)
-        await self.writer.drain()
-        self._move()
-
-    def _move(self) -> None:
-        self.moved_at = asyncio.get_running_loop().time()
-
-    def abort(self) -> None:
-        self.writer.transport.abort()
-
-
-async def open_outside(admitted: Admitted, tls: ssl.SSLContext | None = None) -> Outside:
-    """Take over an admitted connection; with `tls`, speak TLS on it. Raises OSError, ssl.SSLError, TimeoutError."""
-    name = admitted.request.host if tls is not None else None
-    try:
-        async with asyncio.timeout(TLS_S):
-            reader, writer = await asyncio.open_connection(
-                sock=admitted.sock, ssl=tls, server_hostname=name, limit=READ_BYTES
-            )
-    except BaseException:
-        admitted.sock.close()
-        raise
-    return Outside(admitted, reader, writer)
 
 
 async def relay(box: BoxStream, outside: Outside, *, idle_s: float = IDLE_S) -> None:
@@ -76,6 +31,7 @@ async def run_directions(
 
     Says in `admitted` how it ended, and leaves nothing of the outer connection."""
     admitted = outside.admitted
+    assert admitted is not None
     tasks = [asyncio.ensure_future(out), asyncio.ensure_future(back)]
     is_whole = False
     try:
@@ -101,7 +57,7 @@ async def run_directions(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if is_whole:
-            outside.writer.close()
+            outside.close()
         else:
             outside.abort()
             box.abort()
@@ -110,8 +66,7 @@ async def run_directions(
 async def _send_out(box: BoxStream, outside: Outside) -> None:
     while data := await box.read():
         await outside.write(data)
-    if outside.writer.can_write_eof():
-        outside.writer.write_eof()
+    outside.write_end()
 
 
 async def _send_in(box: BoxStream, outside: Outside) -> None:

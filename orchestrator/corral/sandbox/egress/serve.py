@@ -14,7 +14,8 @@ from corral.sandbox.channel.tunnel import BoxStream, Serve
 from corral.sandbox.egress.dial import Dialer
 from corral.sandbox.egress.gate import EventLog, Gate
 from corral.sandbox.egress.http import Proxy
-from corral.sandbox.egress.relay import IDLE_S, Outside, relay
+from corral.sandbox.egress.outside import Outside
+from corral.sandbox.egress.relay import IDLE_S, relay
 from corral.sandbox.egress.secret import Secret
 from corral.sandbox.egress.socks import serve_socks
 from corral.sandbox.spec import MAX_STREAMS
@@ -67,8 +68,8 @@ class Egress:
         Raises ConfigError when the host's port cannot be had."""
         wanted = port if host_port is None else host_port
         try:
-            server = await asyncio.start_server(
-                lambda reader, writer: self._spawn(self._bring(port, reader, writer)), "127.0.0.1", wanted
+            server = await asyncio.get_running_loop().create_server(
+                lambda: Outside(lambda outside: self._spawn(self._bring(port, outside))), "127.0.0.1", wanted
             )
         except OSError as error:
             raise ConfigError(
@@ -109,24 +110,24 @@ class Egress:
         finally:
             box.abort()
 
-    async def _bring(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _bring(self, port: int, outside: Outside) -> None:
         assert self._box is not None
         try:
             box = await self._box.dial(port)
         except (ToolError, CorralError):
-            writer.transport.abort()
+            outside.abort()
             return
         try:
-            admitted = await self.gate.note_forward(port, writer.get_extra_info("socket"))
+            outside.admitted = await self.gate.note_forward(port)
             try:
-                await relay(box, Outside(admitted, reader, writer), idle_s=self._idle_s)
+                await relay(box, outside, idle_s=self._idle_s)
             finally:
-                await self.gate.finish(admitted)
+                await self.gate.finish(outside.admitted)
         except (OSError, CorralError):
             pass
         finally:
             box.abort()
-            writer.close()
+            outside.close()
 
 
 async def _linger(box: BoxStream) -> None:
