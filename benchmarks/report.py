@@ -40,6 +40,8 @@ _LIMITS = """\
   and nowhere else. The rest is checking, deciding, chaining four events: a tenth of a millisecond when it is done over
   and over, two or three times that for a call by itself, whose code the caches have lost meanwhile.
 - **Export.** Depends on what changed, not on the tree: what is left is git's own start for the diff.
+- **Network.** Each byte passes the engine's attached stream, as a file's do, and two sockets more: one on the box's
+  loopback, one outside. Data of all streams goes in turn, a chunk each, behind every message.
 - **Output.** Bytes pass through the engine once and are never decoded; credit per stream bounds what is in flight.
 - **Watching what runs.** Per program two changes of process and a dozen reads, 0.1 to 0.2 ms of a processor in all: a
   quarter of what it takes to start one that does nothing, a few hundredths of a compiler's run.

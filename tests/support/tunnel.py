@@ -73,20 +73,29 @@ def point_to(port: int, *names: str, address: str = "127.0.0.1") -> Dialer:
 async def serve(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """A server on loopback; its port."""
 
+    tasks: set[asyncio.Task[None]] = set()
+
     async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
         try:
             await handler(reader, writer)
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        finally:
             writer.close()
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            writer.transport.abort()
+        finally:
+            tasks.discard(task)
 
     server = await asyncio.start_server(run, "127.0.0.1", 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        await asyncio.sleep(0)
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)  # the transports close in the loop's own time
 
 
 class Program:
