@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
-from corral.errors import ConfigError, CorralError, ToolError
+from corral.errors import ConfigError, CorralError
 from corral.sandbox.channel.port import HTTP
 from corral.sandbox.channel.tunnel import BoxStream, Serve
 from corral.sandbox.egress.dial import Dialer
@@ -114,7 +114,7 @@ class Egress:
         assert self._box is not None
         try:
             box = await self._box.dial(port)
-        except (ToolError, CorralError):
+        except CorralError:
             outside.abort()
             return
         try:
