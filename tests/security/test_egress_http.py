@@ -13,7 +13,7 @@ import pytest
 from tests.support.tunnel import Listed, open_net, point_to, serve
 
 from corral.sandbox.egress import Secret
-from corral.sandbox.egress.secret import make_placeholder
+from corral.sandbox.egress.http.secret import make_placeholder
 from corral_protocol.message import INITIAL_CREDIT
 
 VALUE = "s3cr3t-t0ken-value"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.sandbox.egress.body import pass_body, read_body
-from corral.sandbox.egress.head import (
+from corral.sandbox.egress.http.body import pass_body, read_body
+from corral.sandbox.egress.http.head import (
     MAX_FIELDS,
     MAX_HEAD,
     BadMessage,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.sandbox.egress.secret import Cleaner, Secret, make_placeholder, put_in
+from corral.sandbox.egress.http.secret import Cleaner, Secret, make_placeholder, put_in
 
 VALUE = "s3cr3t-t0ken-value"
 SECRET = Secret("api", frozenset({"api.test"}), "authorization", VALUE, make_placeholder(len(VALUE)))

@@ -10,7 +10,7 @@ from typing import cast
 
 from corral.sandbox.egress.gate import Admitted
 
-_HELD_BYTES = 512 << 10
+_HELD_BYTES = 256 << 10
 """More than so much unread, and the server has to wait."""
 TLS_S = 10.0
 

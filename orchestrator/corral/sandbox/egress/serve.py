@@ -13,10 +13,10 @@ from corral.sandbox.channel.port import HTTP
 from corral.sandbox.channel.tunnel import BoxStream, Serve
 from corral.sandbox.egress.dial import Dialer
 from corral.sandbox.egress.gate import EventLog, Gate
-from corral.sandbox.egress.http import Proxy
+from corral.sandbox.egress.http.proxy import Proxy
+from corral.sandbox.egress.http.secret import Secret
 from corral.sandbox.egress.outside import Outside
 from corral.sandbox.egress.relay import IDLE_S, relay
-from corral.sandbox.egress.secret import Secret
 from corral.sandbox.egress.socks import serve_socks
 from corral.sandbox.spec import MAX_STREAMS
 from corral.schema.network import NetworkDecider

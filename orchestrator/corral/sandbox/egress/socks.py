@@ -8,7 +8,7 @@ import ipaddress
 from corral.sandbox.channel.tunnel import BoxStream
 from corral.sandbox.egress.dial import Refused
 from corral.sandbox.egress.gate import Gate
-from corral.sandbox.egress.head import HEAD_S, BadMessage, Buffered
+from corral.sandbox.egress.http.head import HEAD_S, BadMessage, Buffered
 from corral.sandbox.egress.outside import open_outside
 from corral.sandbox.egress.relay import IDLE_S, relay
 from corral.schema.network import Scheme

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from corral.sandbox.egress.head import Fields
+from corral.sandbox.egress.http.head import Fields
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 MIN_SECRET = 8

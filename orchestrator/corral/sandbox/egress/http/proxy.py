@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from corral.sandbox.channel.tunnel import BoxStream
-from corral.sandbox.egress.body import pass_body, read_body, read_to_end
 from corral.sandbox.egress.dial import Refused
 from corral.sandbox.egress.gate import Admitted, Gate
-from corral.sandbox.egress.head import (
+from corral.sandbox.egress.http.body import pass_body, read_body, read_to_end
+from corral.sandbox.egress.http.head import (
     BadMessage,
     Buffered,
     Fields,
@@ -25,9 +25,9 @@ from corral.sandbox.egress.head import (
     parse_response,
     strip_hops,
 )
+from corral.sandbox.egress.http.secret import Cleaner, Secret, put_in
 from corral.sandbox.egress.outside import Outside, open_outside
 from corral.sandbox.egress.relay import IDLE_S, relay, run_directions
-from corral.sandbox.egress.secret import Cleaner, Secret, put_in
 from corral.schema.network import Scheme
 from corral.schema.target import BadTarget, Target, parse_target
 from corral.schema.visible import visible

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from corral.sandbox.egress.head import BadMessage, Buffered
+from corral.sandbox.egress.http.head import BadMessage, Buffered
 
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,12})[ \t]*(?:;[\t -~]*)?")
 _MAX_LINE = 4096
