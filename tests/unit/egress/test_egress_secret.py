@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.sandbox.egress.http.secret import Cleaner, Secret, make_placeholder, put_in
+from corral.sandbox.egress.http.secret import Cleaner, Filled, Secret, make_placeholder, put_in
 
 VALUE = "s3cr3t-t0ken-value"
 SECRET = Secret("api", frozenset({"api.test"}), "authorization", VALUE, make_placeholder(len(VALUE)))
 MARK = SECRET.placeholder
+FILLED = put_in([("Authorization", MARK)], [SECRET])[1]
 
 
 def test_a_placeholder_looks_like_none_and_is_as_long() -> None:
@@ -33,7 +34,10 @@ def test_a_placeholder_looks_like_none_and_is_as_long() -> None:
     ],
 )
 def test_is_put_into_its_header(given_value: str, sent: str) -> None:
-    assert put_in([("AUTHORIZATION", given_value)], [SECRET]) == ([("AUTHORIZATION", sent)], [SECRET])
+    fields, filled = put_in([("AUTHORIZATION", given_value)], [SECRET])
+    assert (fields, filled.names) == ([("AUTHORIZATION", sent)], ("api",))
+    echoed = Cleaner(filled).feed(f"you sent {sent}".encode(), is_last=True)
+    assert echoed == f"you sent {given_value}".encode()
 
 
 @pytest.mark.parametrize(
@@ -41,13 +45,13 @@ def test_is_put_into_its_header(given_value: str, sent: str) -> None:
     [("X-Other", f"Bearer {MARK}"), ("Authorization", "Bearer else"), ("Authorization", "Basic %%%"), ("Cookie", MARK)],
 )
 def test_is_put_nowhere_else(field: tuple[str, str]) -> None:
-    assert put_in([field], [SECRET]) == ([field], [])
+    assert put_in([field], [SECRET]) == ([field], Filled())
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40), st.integers(1, 30))
 def test_is_taken_out_across_the_borders_of_pieces(before: bytes, after: bytes, size: int) -> None:
     text = before + VALUE.encode() + after + VALUE.encode()
-    cleaner = Cleaner([SECRET])
+    cleaner = Cleaner(FILLED)
     out = b"".join(cleaner.feed(text[at : at + size]) for at in range(0, len(text), size)) + cleaner.feed(
         b"", is_last=True
     )
@@ -56,4 +60,4 @@ def test_is_taken_out_across_the_borders_of_pieces(before: bytes, after: bytes, 
 
 
 def test_without_a_secret_nothing_is_held_back() -> None:
-    assert Cleaner([]).feed(b"abc") == b"abc"
+    assert Cleaner(Filled()).feed(b"abc") == b"abc"

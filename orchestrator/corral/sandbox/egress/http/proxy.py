@@ -25,7 +25,7 @@ from corral.sandbox.egress.http.head import (
     parse_response,
     strip_hops,
 )
-from corral.sandbox.egress.http.secret import Cleaner, Secret, put_in
+from corral.sandbox.egress.http.secret import Cleaner, Filled, Secret, put_in
 from corral.sandbox.egress.outside import Outside, open_outside
 from corral.sandbox.egress.relay import IDLE_S, relay, run_directions
 from corral.schema.network import Scheme
@@ -83,9 +83,9 @@ class Proxy:
             # SECURITY: a secret never travels in the clear (test_egress_http).
             scheme, target = Scheme.HTTPS, Target(target.host, 443 if target.port == 80 else target.port)
         length = find_body(request.fields)
-        fields, used = put_in(strip_hops(request.fields), known)
+        fields, filled = put_in(strip_hops(request.fields), known)
         fields = [(key, value) for key, value in fields if key.lower() != "host"]
-        if used:
+        if filled.names:
             # Compressed, a secret could not be seen in what comes back.
             fields = [(key, value) for key, value in fields if key.lower() not in ("accept-encoding", "range")]
             fields.append(("Accept-Encoding", "identity"))
@@ -93,14 +93,14 @@ class Proxy:
         # of the same server (test_egress_http).
         fields = [("Host", _name_host(target, _PORTS[scheme])), *fields, ("Connection", "close")]
         head = encode_head(f"{request.method} {path} HTTP/1.{request.minor}", fields)
-        admitted = await self.gate.admit(target, scheme, request.method, secrets=tuple(secret.name for secret in used))
+        admitted = await self.gate.admit(target, scheme, request.method, secrets=filled.names)
         try:
-            await self._exchange(box, source, admitted, head, length, used)
+            await self._exchange(box, source, admitted, head, length, filled)
         finally:
             await self.gate.finish(admitted)
 
     async def _exchange(
-        self, box: BoxStream, source: Buffered, admitted: Admitted, head: bytes, length: int | None, used: list[Secret]
+        self, box: BoxStream, source: Buffered, admitted: Admitted, head: bytes, length: int | None, filled: Filled
     ) -> None:
         is_tls = admitted.request.scheme is Scheme.HTTPS
         try:
@@ -116,7 +116,7 @@ class Proxy:
             except BadMessage as error:
                 raise EOFError(str(error)) from None
 
-        back = _pass_answer(box, outside, admitted.request.method, used)
+        back = _pass_answer(box, outside, admitted.request.method, filled)
         await run_directions(send(), back, box, outside, idle_s=self.idle_s, back_is_all=True)
 
 
@@ -138,19 +138,19 @@ def _name_host(target: Target, usual_port: int) -> str:
     return host if target.port == usual_port else f"{host}:{target.port}"
 
 
-async def _pass_answer(box: BoxStream, outside: Outside, method: str, used: list[Secret]) -> None:
+async def _pass_answer(box: BoxStream, outside: Outside, method: str, filled: Filled) -> None:
     """Pass on the answer to its end. It goes without chunks: a secret may lie across two, and the connection's end says
     how long it was. Raises EOFError when it breaks off."""
     source = Buffered(outside.read)
     try:
-        status, fields = await _pass_heads(box, source, used)
+        status, fields = await _pass_heads(box, source, filled)
         is_empty = method == "HEAD" or status in (204, 304)
         length = 0 if is_empty else find_body(fields)
     except BadMessage as error:
         await _answer(box, 502, "Bad Gateway", f"the server's answer is not passed on: {error}")
         return
     is_open_ended = not is_empty and not find(fields, "content-length") and length is not None
-    cleaner = Cleaner(used)
+    cleaner = Cleaner(filled)
     try:
         async for data in read_to_end(source) if is_open_ended else read_body(source, length):
             if clean := cleaner.feed(data):
@@ -162,7 +162,7 @@ async def _pass_answer(box: BoxStream, outside: Outside, method: str, used: list
     box.close()
 
 
-async def _pass_heads(box: BoxStream, source: Buffered, used: list[Secret]) -> tuple[int, Fields]:
+async def _pass_heads(box: BoxStream, source: Buffered, filled: Filled) -> tuple[int, Fields]:
     """Interim answers, and the head of the one that counts. Raises BadMessage."""
     for _ in range(_MAX_INTERIM):
         head = await source.take_head(within_s=IDLE_S)
@@ -175,7 +175,7 @@ async def _pass_heads(box: BoxStream, source: Buffered, used: list[Secret]) -> t
         if status >= 200:
             shown.append(("Connection", "close"))
         text = encode_head(f"HTTP/1.1 {status} {words}", shown)
-        await box.write(Cleaner(used).feed(text, is_last=True))
+        await box.write(Cleaner(filled).feed(text, is_last=True))
         if status >= 200:
             return status, fields
     raise BadMessage(f"over {_MAX_INTERIM} interim answers")

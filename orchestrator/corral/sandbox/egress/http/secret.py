@@ -37,21 +37,39 @@ class Secret:
         return host in self.hosts
 
 
-def put_in(fields: Fields, known: Sequence[Secret]) -> tuple[Fields, list[Secret]]:
-    """The fields with each placeholder replaced where it stands in its own header; and which secrets that were."""
-    used: list[Secret] = []
+@dataclass(frozen=True)
+class Filled:
+    """What was put into a request: names for the record; what to look for in the answer, with what stands for it."""
+
+    names: tuple[str, ...] = ()
+    pairs: tuple[tuple[bytes, bytes], ...] = ()
+
+
+def put_in(fields: Fields, known: Sequence[Secret]) -> tuple[Fields, Filled]:
+    """The fields with each placeholder replaced where it stands in its own header."""
+    names: dict[str, None] = {}
+    pairs: list[tuple[bytes, bytes]] = []
     filled: Fields = []
     for key, value in fields:
         for secret in known:
             # SECURITY: in its own header only: elsewhere, in a path or a body, a server may show it to others
             # (test_egress_secret).
-            if key.lower() == secret.header:
-                changed = _replace(value, secret)
-                if changed != value:
-                    used.append(secret)
-                    value = changed
+            if key.lower() != secret.header:
+                continue
+            changed = _replace(value, secret)
+            if changed != value:
+                names[secret.name] = None
+                # The last word, too: of a Basic header it is the only form in which the secret is seen.
+                last = tuple(text.rpartition(" ")[2].encode("latin-1") for text in (changed, value))
+                pairs += [(last[0], last[1]), _pair(secret)]
+                value = changed
         filled.append((key, value))
-    return filled, used
+    return filled, Filled(tuple(names), tuple(pairs))
+
+
+def _pair(secret: Secret) -> tuple[bytes, bytes]:
+    old = secret.value.encode()
+    return old, secret.placeholder.encode()[: len(old)]
 
 
 def _replace(value: str, secret: Secret) -> str:
@@ -69,8 +87,8 @@ def _replace(value: str, secret: Secret) -> str:
 class Cleaner:
     """Takes secrets out of a stream of bytes, across the borders of its pieces. The length stays the same."""
 
-    def __init__(self, used: Sequence[Secret]) -> None:
-        self._pairs = [pair for secret in used for pair in _forms(secret)]
+    def __init__(self, filled: Filled) -> None:
+        self._pairs = [(old, new) for old, new in filled.pairs if len(old) == len(new)]
         self._overlap = max((len(old) for old, _ in self._pairs), default=1) - 1
         self._held = b""
 
@@ -82,9 +100,3 @@ class Cleaner:
         keep = 0 if is_last else min(self._overlap, len(text))
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
-
-
-def _forms(secret: Secret) -> list[tuple[bytes, bytes]]:
-    """The secret as it is, where the placeholder has its very length."""
-    old, new = secret.value.encode(), secret.placeholder.encode()
-    return [(old, new[: len(old)])]
