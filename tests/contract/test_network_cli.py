@@ -125,7 +125,7 @@ def test_a_set_up_goes_before_the_agent_with_a_network_of_its_own(repo: Path, sa
 
 def test_a_set_up_that_fails_ends_the_run(repo: Path, sandbox_image: str) -> None:
     script = repo.parent / "script.json"
-    script.write_text(json.dumps({"model": "scripted", "replies": []}))
+    script.write_text(json.dumps({"model": "scripted", "replies": [{"text": "never asked"}]}))
     ran = corral(
         *("run", "-C", str(repo), "--image", sandbox_image, "--model", f"scripted:{script}"),
         *("--setup", "echo no such package >&2; exit 4", "look"),
