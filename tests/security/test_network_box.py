@@ -266,11 +266,15 @@ def pour(number):
     while time.time() < end:
         try:
             with socket.create_connection((host, int(port)), 5) as sock:
-                kind = number % 4
+                kind = number % 5
                 if kind == 0: sock.sendall(b"GET http://evil%d.test/ HTTP/1.1\\r\\n\\r\\n" % number)
                 if kind == 1: sock.sendall(b"x" * 100000)
                 if kind == 2: sock.sendall(b"CONNECT site.test:PORT HTTP/1.1\\r\\n\\r\\n" + bytes(1 << 20))
                 if kind == 3: time.sleep(0.5)
+                if kind == 4:
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    sock.sendall(b"CONNECT site.test:PORT HTTP/1.1\\r\\n\\r\\n")
+                    while time.time() < end: sock.send(b"x")
         except OSError:
             pass
 for number in range(200): threading.Thread(target=pour, args=(number,)).start()
@@ -278,7 +282,7 @@ for number in range(200): threading.Thread(target=pour, args=(number,)).start()
 
 
 async def test_a_flood_holds_up_nobody(tmp_path: Path, sandbox_image: str) -> None:
-    """Two hundred threads that connect, talk nonsense, pour and hang: calls are answered, and after it all works."""
+    """Two hundred threads that connect, talk nonsense, pour, drip and hang: calls are answered, then all works."""
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1 << 18):

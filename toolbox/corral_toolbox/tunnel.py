@@ -4,6 +4,7 @@ the box that the host asks for. Bytes under credit in both directions; nothing i
 
 import _socket
 import os
+import time
 from collections import deque
 
 from corral_protocol.framing import MAX_CHUNK_BYTES
@@ -22,6 +23,11 @@ _READS_PER_EVENT = 4
 _GRANT_BYTES = 64 << 10
 _DIAL_S = 5.0
 _RETRY_S = 0.5
+_BURST, _BURST_S = 5000, 0.1
+"""Pieces that may go to the host in that time: the host ends a box that sends twice as many. Bulk, which comes in large
+chunks, never gets there; single bytes of many programs might."""
+_CONNECTION_COST = 15
+"""Pieces that one connection is worth for the messages of its begin and its end."""
 _LOOPBACK = ((_socket.AF_INET, "127.0.0.1"), (_socket.AF_INET6, "::1"))
 
 
@@ -33,6 +39,9 @@ class Tunnel:
         self._streams: dict[int, Stream] = {}
         self._next = wire.FIRST_OPENED_STREAM
         self._is_accepting = False
+        self._spent = 0
+        self._spent_since = 0.0
+        self._held_back: list[Stream] = []
         self._listeners: list[_socket.socket] = []
         for _ in range(listeners):
             listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
@@ -42,6 +51,25 @@ class Tunnel:
             self._listeners.append(listener)
         self.ports = [listener.getsockname()[1] for listener in self._listeners]
         self._accept_more()
+
+    def may_send(self, cost: int) -> bool:
+        """Whether so many pieces may go out now; counted, if so."""
+        now = time.monotonic()
+        if now >= self._spent_since + _BURST_S:
+            self._spent, self._spent_since = 0, now
+        self._spent += cost
+        return self._spent <= _BURST
+
+    def hold_back(self, stream: "Stream") -> None:
+        """Let a stream go on when the burst is over."""
+        if not self._held_back:
+            self.loop.after(_BURST_S, self._release)
+        self._held_back.append(stream)
+
+    def _release(self) -> None:
+        held_back, self._held_back = self._held_back, []
+        for stream in held_back:
+            stream.resume()
 
     def _accept_more(self) -> None:
         """Take connections while there is room; the others wait in the kernel's queue."""
@@ -57,24 +85,28 @@ class Tunnel:
 
     def _accept(self, index: int) -> None:
         while self._is_accepting:
+            if not self.may_send(_CONNECTION_COST):
+                self._pause(_BURST_S)
+                return
             try:
                 fd, _ = self._listeners[index]._accept()  # type: ignore[attr-defined]  # what socket.accept is made of
             except BlockingIOError:
+                self._spent -= _CONNECTION_COST
                 return
             except OSError:  # no descriptor, or the client has gone
-                self._pause()
+                self._pause(_RETRY_S)
                 return
             number, self._next = self._next, self._next + 1
             notice: wire.Message = {"stream": number, "listener": index}
             self.loop.outbox.put_behind_data(wire.encode_notice(wire.OPEN, notice))
             self._add(number, _socket.socket(fileno=fd))
 
-    def _pause(self) -> None:
+    def _pause(self, delay_s: float) -> None:
         if self._is_accepting:
             self._is_accepting = False
             for listener in self._listeners:
                 self.loop.unwatch(listener.fileno())
-            self.loop.after(_RETRY_S, self._accept_more)
+            self.loop.after(delay_s, self._accept_more)
 
     def _add(self, number: int, sock: _socket.socket) -> None:
         sock.setblocking(False)
@@ -193,6 +225,10 @@ class Stream:
             if self._loop.outbox.is_busy:  # earlier than the outputs of commands, which pass by
                 self._is_stalled = True
                 self._loop.stalled.append(self)
+                return
+            if not self._tunnel.may_send(1):
+                self._is_stalled = True
+                self._tunnel.hold_back(self)
                 return
             try:
                 data = self._sock.recv(min(MAX_CHUNK_BYTES, self._credit))
