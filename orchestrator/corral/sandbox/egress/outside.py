@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import cast
 
 from corral.sandbox.egress.gate import Admitted
+
+
+class NotReached(Exception):
+    """The server was connected to, and could not be spoken to: its certificate does not hold, say."""
+
 
 _HELD_BYTES = 256 << 10
 """More than so much unread, and the server has to wait."""
@@ -122,8 +128,23 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
         waiting.set_result(None)
 
 
-async def open_outside(admitted: Admitted, tls: ssl.SSLContext | None = None) -> Outside:
-    """Take over an admitted connection; with `tls`, speak TLS on it. Raises OSError, ssl.SSLError among them."""
+@asynccontextmanager
+async def open_outside(admitted: Admitted, tls: ssl.SSLContext | None = None) -> AsyncIterator[Outside]:
+    """Take over an admitted connection; with `tls`, speak TLS on it. A body that fails leaves nothing of it open.
+
+    Raises NotReached when it cannot be taken over."""
+    try:
+        outside = await _take_over(admitted, tls)
+    except OSError as error:
+        raise NotReached(str(error)) from None
+    try:
+        yield outside
+    except BaseException:
+        outside.abort()
+        raise
+
+
+async def _take_over(admitted: Admitted, tls: ssl.SSLContext | None) -> Outside:
     name = admitted.request.host if tls is not None else None
     try:
         async with asyncio.timeout(TLS_S):

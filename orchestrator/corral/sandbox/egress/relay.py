@@ -55,12 +55,13 @@ async def run_directions(
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # Before anything is awaited: a second cancellation must not leave it open.
         if is_whole:
             outside.close()
         else:
             outside.abort()
             box.abort()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _send_out(box: BoxStream, outside: Outside) -> None:

@@ -15,7 +15,7 @@ from corral.sandbox.egress.dial import Dialer
 from corral.sandbox.egress.gate import EventLog, Gate
 from corral.sandbox.egress.http.proxy import Proxy
 from corral.sandbox.egress.http.secret import Secret
-from corral.sandbox.egress.outside import Outside
+from corral.sandbox.egress.outside import NotReached, Outside
 from corral.sandbox.egress.relay import IDLE_S, relay
 from corral.sandbox.egress.socks import serve_socks
 from corral.sandbox.spec import MAX_STREAMS
@@ -105,7 +105,7 @@ class Egress:
             else:
                 await serve_socks(box, self.gate, idle_s=self._idle_s)
             await _linger(box)
-        except (OSError, CorralError):
+        except (OSError, NotReached, CorralError):
             pass  # the client gave up, or the record fails: then the run says so at its next event
         finally:
             box.abort()

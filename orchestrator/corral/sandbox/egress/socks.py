@@ -43,11 +43,11 @@ async def serve_socks(box: BoxStream, gate: Gate, *, idle_s: float = IDLE_S) -> 
         box.close()
         return
     try:
-        outside = await open_outside(admitted)
-        await box.write(_reply(_OK))
-        if early := source.take_rest():
-            await outside.write(early)
-        await relay(box, outside, idle_s=idle_s)
+        async with open_outside(admitted) as outside:
+            await box.write(_reply(_OK))
+            if early := source.take_rest():
+                await outside.write(early)
+            await relay(box, outside, idle_s=idle_s)
     finally:
         await gate.finish(admitted)
 

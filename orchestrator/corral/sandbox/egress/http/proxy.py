@@ -26,7 +26,7 @@ from corral.sandbox.egress.http.head import (
     strip_hops,
 )
 from corral.sandbox.egress.http.secret import Cleaner, Filled, Secret, put_in
-from corral.sandbox.egress.outside import Outside, open_outside
+from corral.sandbox.egress.outside import NotReached, Outside, open_outside
 from corral.sandbox.egress.relay import IDLE_S, relay, run_directions
 from corral.schema.network import Scheme
 from corral.schema.target import BadTarget, Target, parse_target
@@ -68,11 +68,11 @@ class Proxy:
     async def _tunnel(self, box: BoxStream, source: Buffered, request: Request) -> None:
         admitted = await self.gate.admit(parse_target(request.target), Scheme.TUNNEL)
         try:
-            outside = await open_outside(admitted)
-            await box.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            if early := source.take_rest():
-                await outside.write(early)
-            await relay(box, outside, idle_s=self.idle_s)
+            async with open_outside(admitted) as outside:
+                await box.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                if early := source.take_rest():
+                    await outside.write(early)
+                await relay(box, outside, idle_s=self.idle_s)
         finally:
             await self.gate.finish(admitted)
 
@@ -102,22 +102,23 @@ class Proxy:
     async def _exchange(
         self, box: BoxStream, source: Buffered, admitted: Admitted, head: bytes, length: int | None, filled: Filled
     ) -> None:
-        is_tls = admitted.request.scheme is Scheme.HTTPS
+        tls = self.tls() if admitted.request.scheme is Scheme.HTTPS else None
         try:
-            outside = await open_outside(admitted, self.tls() if is_tls else None)
-        except (OSError, TimeoutError) as error:
+            async with open_outside(admitted, tls) as outside:
+                await outside.write(head)
+                back = _pass_answer(box, outside, admitted.request.method, filled)
+                send = _pass_request_body(source, outside, length)
+                await run_directions(send, back, box, outside, idle_s=self.idle_s, back_is_all=True)
+        except NotReached as error:
             admitted.ending = "failed"
             raise Refused(f"no connection to {admitted.request.host}: {error}", has_failed=True) from None
-        await outside.write(head)
 
-        async def send() -> None:
-            try:
-                await pass_body(source, outside.write, length)
-            except BadMessage as error:
-                raise EOFError(str(error)) from None
 
-        back = _pass_answer(box, outside, admitted.request.method, filled)
-        await run_directions(send(), back, box, outside, idle_s=self.idle_s, back_is_all=True)
+async def _pass_request_body(source: Buffered, outside: Outside, length: int | None) -> None:
+    try:
+        await pass_body(source, outside.write, length)
+    except BadMessage as error:
+        raise EOFError(str(error)) from None
 
 
 def _parse_address(text: str) -> tuple[Scheme, Target, str]:
