@@ -75,7 +75,7 @@ class Activity:
 
     def add(self, payload: Payload) -> None:
         match payload:
-            case ConnectionAttempted():
+            case ConnectionAttempted(connection=""):  # those of the tunnel are told by themselves
                 self._add_connection(payload)
             case ProcessStarted():
                 self._add_process(payload)

@@ -129,7 +129,9 @@ _DETAILS: dict[EventKind, Callable[[Any], tuple[str, str]]] = {
     EventKind.CONNECTION_ATTEMPTED: lambda p: (
         p.connection or p.call_id,
         _join(
-            f"{p.scheme} {p.host}:{p.port}" if p.connection else f"{p.pid} {p.operation} {p.protocol} {p.host}:{p.port}",
+            f"{p.scheme} {p.host}:{p.port}"
+            if p.connection
+            else f"{p.pid} {p.operation} {p.protocol} {p.host}:{p.port}",
             p.method,
             "allowed" if p.allowed else p.outcome,
             p.reason,

@@ -171,7 +171,8 @@ class Gate:
 
     def _describe(self, number: str, request: NetworkRequest, **more: object) -> ConnectionAttempted:
         facts = {"connection": number, **request.model_dump(mode="json", exclude={"private"}), **more}
-        return ConnectionAttempted.model_validate({**facts, "phase": self._decider.phase})
+        facts |= {"phase": self._decider.phase, "outcome": "attempted" if more["allowed"] else "refused"}
+        return ConnectionAttempted.model_validate(facts)
 
     async def _end(self, ended: ConnectionEnded) -> None:
         await self._record.append_async(ended, source=Source.ORCHESTRATOR, durable=False)
