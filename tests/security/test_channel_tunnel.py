@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.security.hostile_box import HostileBox, open_hostile_box
 
-from corral.errors import SandboxProtocolError, ToolError
+from corral.errors import SandboxError, SandboxProtocolError, ToolError
 from corral.sandbox.channel.port import dial, open_tunnel
 from corral.sandbox.channel.tunnel import BoxStream
 from corral_protocol import MAX_CHUNK_BYTES
@@ -36,6 +36,15 @@ async def open_stream(box: HostileBox, streams: list[BoxStream], number: int = F
     while not streams or streams[-1].number != number:
         await asyncio.sleep(0)
     return streams[-1]
+
+
+async def catch_up(box: HostileBox) -> None:
+    """Until the host has taken in all that was said; it has nothing against it."""
+    before = box.channel.crash_log.count("so far")
+    await box.say(method="log", params={"text": "so far"})
+    while box.channel.crash_log.count("so far") == before:
+        assert not box.channel.is_ending
+        await asyncio.sleep(0)
 
 
 async def play(box: HostileBox, steps: list[tuple[Any, ...]]) -> None:
@@ -120,10 +129,7 @@ async def test_what_is_not_read_is_not_granted() -> None:
     async with open_hostile_box() as box:
         stream = await open_stream(box, await enable(box))
         await play(box, [("chunk", FIRST, bytes(MAX_CHUNK_BYTES))] * FULL)
-        await box.say(method="log", params={"text": "still heard"})
-        while "still heard" not in box.channel.crash_log:
-            await asyncio.sleep(0)
-        assert not box.channel.is_ending
+        await catch_up(box)
         got = 0
         while got < INITIAL_CREDIT:
             got += len(await stream.read())
@@ -167,10 +173,7 @@ async def test_giving_up_is_told_and_late_data_is_dropped() -> None:
         assert (await box.hear())["params"] == {"stream": FIRST, "total": 0, "error": "cancelled"}
         await play(box, [("chunk", FIRST, b"late"), ("close", FIRST, 4, "cancelled"), ("reset", FIRST)])
         await play(box, [("open", FIRST + 1, 0)])
-        await box.say(method="log", params={"text": "fine"})
-        while "fine" not in box.channel.crash_log:
-            await asyncio.sleep(0)
-        assert not box.channel.is_ending
+        await catch_up(box)
 
 
 async def test_the_end_of_the_box_is_told_to_who_reads_and_writes() -> None:
@@ -204,3 +207,64 @@ async def test_a_refused_dial_leaves_no_stream() -> None:
         assert await stream.read() == b"hi"
         with pytest.raises(ToolError, match="1 streams are open"):
             await dial(box.channel, 8000)
+
+
+async def test_a_dial_that_nobody_waits_for_is_closed_when_the_box_has_opened_it() -> None:
+    """A server that speaks first: what it says on a stream we have given up is no crime of the box."""
+    async with open_hostile_box() as box:
+        await enable(box, most=1)
+        task = asyncio.ensure_future(dial(box.channel, 8000))
+        request = await box.hear()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await box.say(id=request["id"], result={})
+        await box.chunk(FIRST_DIALED_STREAM, b"220 ready")
+        assert (await box.hear())["method"] == "stream.reset"
+        assert (await box.hear())["params"] == {"stream": FIRST_DIALED_STREAM, "total": 0, "error": "cancelled"}
+        await play(box, [("close", FIRST_DIALED_STREAM, 9, "cancelled")])
+        await catch_up(box)
+        task = asyncio.ensure_future(dial(box.channel, 8000))
+        assert (await box.hear())["params"] == {"stream": FIRST_DIALED_STREAM + 1, "port": 8000}
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_dial_that_nobody_waits_for_and_the_box_refuses_leaves_no_stream() -> None:
+    async with open_hostile_box() as box:
+        await enable(box, most=1)
+        for number in range(3):
+            task = asyncio.ensure_future(dial(box.channel, 8000))
+            request = await box.hear()
+            assert request["params"] == {"stream": FIRST_DIALED_STREAM + number, "port": 8000}
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            error = {"code": -32000, "message": "nobody", "data": {"code": "io_error", "details": {}}}
+            await box.say(id=request["id"], error=error)
+            await catch_up(box)
+
+
+async def test_the_end_of_the_box_is_told_to_who_dials() -> None:
+    async with open_hostile_box() as box:
+        await enable(box)
+        task = asyncio.ensure_future(dial(box.channel, 8000))
+        await box.hear()
+        box.hang_up()
+        with pytest.raises(SandboxError):
+            await task
+        with pytest.raises(SandboxError):
+            await dial(box.channel, 8000)
+
+
+async def test_a_full_house_while_we_dial_is_no_crime() -> None:
+    """The box cannot know yet that one of its places is taken."""
+    async with open_hostile_box() as box:
+        streams = await enable(box, most=2)
+        task = asyncio.ensure_future(dial(box.channel, 8000))
+        await box.hear()
+        await open_stream(box, streams)
+        await open_stream(box, streams, FIRST + 1)
+        assert not box.channel.is_ending
+        await play(box, [("open", FIRST + 2, 0)])
+        assert isinstance(await box.end(), SandboxProtocolError)
+        await asyncio.gather(task, return_exceptions=True)

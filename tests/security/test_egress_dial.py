@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 
 import pytest
 from tests.support.tunnel import serve
@@ -120,3 +122,28 @@ async def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(Refused, match=r"a\.test cannot be resolved: name or service not known") as refused:
         await Dialer(resolve=resolve).connect(Target("a.test", 80))
     assert refused.value.has_failed
+
+
+_SLOW_NAME_SERVER = """
+import asyncio, socket, time
+from corral.sandbox.egress.dial import system_resolver
+socket.getaddrinfo = lambda *arguments, **more: time.sleep(600)
+async def main():
+    resolve = system_resolver()
+    for _ in range(20):
+        try:
+            async with asyncio.timeout(0.01):
+                await resolve("a.test")
+        except TimeoutError:
+            pass
+    import threading
+    print(sum(thread.name == "corral-resolve" for thread in threading.enumerate()))
+asyncio.run(main())
+"""
+
+
+def test_a_name_server_that_never_answers_holds_up_no_end_and_costs_few_threads() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SLOW_NAME_SERVER], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "8\n", "")

@@ -116,3 +116,35 @@ async def test_new_rules_end_what_they_no_longer_allow() -> None:
             assert (cut.was_reset, kept.was_reset) == (True, False)
         outcomes = {one.connection: one.outcome for one in net.notes.ends}
         assert outcomes == {"n2": "revoked", "n1": "over"}
+
+
+async def test_a_connection_that_is_given_up_while_it_is_made_has_an_end_in_the_record() -> None:
+    asked = asyncio.Event()
+
+    async def resolve(name: str) -> list[str]:
+        asked.set()
+        await asyncio.sleep(60)
+        return []
+
+    notes = Notes()
+    task = asyncio.ensure_future(
+        Gate(Listed({"a.test"}), notes, Dialer(resolve=resolve)).admit(Target("a.test", 443), Scheme.TUNNEL)
+    )
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [(one.connection, one.outcome) for one in notes.ends] == [("n1", "over")]
+
+
+async def test_who_comes_when_the_run_is_over_is_turned_away() -> None:
+    """Programs in the background outlive the body: the record is about to end, and nobody waits for them."""
+    async with serve(echo) as port, open_net({"a.test"}, point_to(port, "a.test")) as net:
+        forwarded = await net.egress.forward(8000, 0)
+        await net.egress.close()
+        late = await net.connect()
+        await late.send(f"CONNECT a.test:{port} HTTP/1.1\r\n\r\n".encode())
+        assert await late.read_all() == b"" and late.was_reset
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", forwarded)
+        assert net.notes.payloads == []

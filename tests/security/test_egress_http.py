@@ -373,6 +373,24 @@ async def test_a_secret_goes_by_tls_and_comes_back_as_its_placeholder(certificat
     assert all(VALUE not in payload.model_dump_json() for payload in net.notes.payloads)
 
 
+@pytest.mark.parametrize("coding", ["gzip", "GZip", "br, identity"])
+async def test_an_answer_in_which_a_secret_could_not_be_seen_is_not_passed_on(
+    certificate: tuple[Path, Path], coding: str
+) -> None:
+    web = Web(f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\nContent-Length: 4\r\n\r\nblob".encode())
+    async with (
+        serve(web, server_tls(certificate)) as port,
+        open_net(
+            {"api.test"}, point_to(port, "api.test"), secrets=[SECRET], tls=lambda: client_tls(certificate)
+        ) as net,
+    ):
+        for field, status in ((f"Authorization: {SECRET.placeholder}", b"502 Bad Gateway"), ("X: y", b"200 OK")):
+            request = f"GET http://api.test:{port}/ HTTP/1.1\r\n{field}\r\n\r\n"
+            answer = await (await net.connect()).ask(request.encode())
+            assert answer.startswith(b"HTTP/1.1 " + status)
+            assert (b"blob" in answer) == (status == b"200 OK")
+
+
 async def test_a_secret_never_goes_in_the_clear(certificate: tuple[Path, Path]) -> None:
     """The server speaks no TLS: then nothing is sent at all, not even without the secret."""
     heard = bytearray()

@@ -127,20 +127,28 @@ class Tunnel:
         self, number: int, port: int, finish: "Callable[[str], None]", places: list[tuple[int, str]]
     ) -> None:
         family, address = places.pop(0)
-        sock = _socket.socket(family, _socket.SOCK_STREAM)
-        sock.setblocking(False)
-        state = sock.connect_ex((address, port))
 
-        def settle(error: int) -> None:
-            if not error:
-                self._add(number, sock)
-                finish("")
-                return
-            sock.close()
+        def go_on(error: int) -> None:
             if places:
                 self._dial_next(number, port, finish, places)
             else:
                 finish(f"cannot connect to port {port} in the box: {os.strerror(error)}")
+
+        try:
+            sock = _socket.socket(family, _socket.SOCK_STREAM)
+        except OSError as error:  # a kernel without IPv6, or no descriptor
+            go_on(error.errno or 0)
+            return
+        sock.setblocking(False)
+        state = sock.connect_ex((address, port))
+
+        def settle(error: int) -> None:
+            if error:
+                sock.close()
+                go_on(error)
+            else:
+                self._add(number, sock)
+                finish("")
 
         if state != _EINPROGRESS:
             settle(state)

@@ -6,10 +6,11 @@ import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from corral.agent.command import describe_result, find_cause
+from corral.agent.command import describe_result
 from corral.agent.run import Body, Ending, RunRecord
 from corral.errors import SetupFailed
 from corral.sandbox.base import Sandbox
+from corral.sandbox.cause import find_cause
 from corral.schema.events import ToolFinished, ToolStarted
 from corral.schema.text import digest
 from corral.schema.tools import ToolStatus

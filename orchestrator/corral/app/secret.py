@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from corral.config import SecretSettings, Settings
 from corral.errors import ConfigError
 from corral.sandbox.egress import MIN_SECRET, Secret, make_placeholder
+from corral.schema.target import BadTarget, parse_host
 
 _COMMAND_S = 30.0
 _MAX_BYTES = 16 << 10
@@ -41,11 +42,21 @@ def _load(name: str, settings: Settings, environ: Mapping[str, str]) -> Secret:
         )
     return Secret(
         name=name,
-        hosts=frozenset(host.lower() for host in source.hosts),
+        hosts=frozenset(_parse_host(name, host) for host in source.hosts),
         header=source.header.lower(),
         value=value,
         placeholder=make_placeholder(len(value)),
     )
+
+
+def _parse_host(name: str, text: str) -> str:
+    try:
+        return parse_host(text)
+    except BadTarget:
+        raise ConfigError(
+            f"the secret {name!r} is for {text!r}, which is no host",
+            hint="a name such as api.example.org: no port, no *",
+        ) from None
 
 
 def _read(name: str, source: SecretSettings, environ: Mapping[str, str]) -> str:

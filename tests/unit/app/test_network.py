@@ -72,6 +72,13 @@ def test_a_secret_that_cannot_be_had(source: dict[str, Any], environ: dict[str, 
     assert VALUE not in f"{error.value} {error.value.hint}"
 
 
+@pytest.mark.parametrize("host", ["a.test:443", "*.a.test", "https://a.test", "", "127.1"])
+def test_a_secret_for_what_is_no_host(host: str) -> None:
+    settings = Settings.model_validate({"secrets": {"api-key": {"hosts": [host], "env": "TOKEN"}}})
+    with pytest.raises(ConfigError, match="which is no host"):
+        load_secrets(settings, ["api-key"], {"TOKEN": VALUE})
+
+
 def test_a_secret_that_is_not_known() -> None:
     with pytest.raises(ConfigError, match="there is no secret 'other'") as error:
         load_secrets(with_secret(env="TOKEN"), ["other"])

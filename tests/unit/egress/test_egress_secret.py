@@ -43,7 +43,13 @@ def test_is_put_into_its_header(given_value: str, sent: str) -> None:
 
 @pytest.mark.parametrize(
     "field",
-    [("X-Other", f"Bearer {MARK}"), ("Authorization", "Bearer else"), ("Authorization", "Basic %%%"), ("Cookie", MARK)],
+    [
+        ("X-Other", f"Bearer {MARK}"),
+        ("Authorization", "Bearer else"),
+        ("Authorization", "Basic %%%"),
+        ("Authorization", "Basic \xfc"),
+        ("Cookie", MARK),
+    ],
 )
 def test_is_put_nowhere_else(field: tuple[str, str]) -> None:
     assert put_in([field], [SECRET]) == ([field], Filled())

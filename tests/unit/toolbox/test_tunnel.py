@@ -6,6 +6,7 @@ import contextlib
 import socket
 from collections.abc import Iterator
 
+import psutil
 import pytest
 from tests.unit.toolbox.client import BoxEnded, Client
 
@@ -193,3 +194,16 @@ def test_the_tunnel_is_opened_once(box: Client) -> None:
     listen(box)
     again = box.fail("tunnel.listen", {"listeners": 1, "max_streams": 1})
     assert again["message"] == "the tunnel is open already"
+
+
+def test_a_dial_for_which_there_is_no_socket_is_refused(box: Client) -> None:
+    """A kernel without IPv6 has none for the second try: the toolbox goes on."""
+    listen(box)
+    below = psutil.Process(box.process.pid).children(recursive=True)
+    toolbox = next(one for one in below if one.name().startswith("python"))
+    held = toolbox.rlimit(psutil.RLIMIT_NOFILE)
+    toolbox.rlimit(psutil.RLIMIT_NOFILE, (1, held[1]))
+    refused = box.fail("tunnel.dial", {"stream": FIRST_DIALED_STREAM, "port": 8000})
+    assert refused["message"] == "cannot connect to port 8000 in the box: Too many open files"
+    toolbox.rlimit(psutil.RLIMIT_NOFILE, held)
+    assert box.shell("echo works").stdout == b"works\n"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from corral.errors import SandboxProtocolError
+import asyncio
+import copy
+
+from corral.errors import SandboxError, SandboxProtocolError, ToolError
 from corral.sandbox.channel.call import run_call
 from corral.sandbox.channel.rpc import Channel
 from corral.sandbox.channel.tunnel import BoxStream, Serve
@@ -41,10 +44,24 @@ def build_variables(http: int, socks: int) -> dict[str, str]:
 
 async def dial(channel: Channel, port: int) -> BoxStream:
     """A connection to a port of the box's loopback. Raises ToolError when nobody listens there."""
+    if channel.is_ending:
+        raise copy.copy(await asyncio.shield(channel.ended))
     stream = channel.tunnel.prepare_dial()
+    answer = channel.send_request(Method.DIAL, TunnelDial(stream.number, port), Empty, {}, "").answer
+
+    def give_up(_: asyncio.Future[Empty]) -> None:
+        if answer.exception() is None:
+            stream.abort()
+        else:
+            channel.tunnel.forget(stream)
+
     try:
-        await run_call(channel, Method.DIAL, TunnelDial(stream.number, port), Empty, limit_s=_LIMIT_S)
-    except BaseException:
+        await asyncio.shield(answer)
+    except asyncio.CancelledError:
+        # Not before the answer: data on a stream that the box has opened and we have forgotten would end the box.
+        answer.add_done_callback(give_up)
+        raise
+    except (ToolError, SandboxError):
         channel.tunnel.forget(stream)
         raise
     return stream

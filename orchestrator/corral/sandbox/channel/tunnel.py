@@ -243,8 +243,9 @@ class Tunnel:
     def on_open(self, opened: StreamOpen) -> None:
         if self._serve is None or opened.stream != self._next_opened or opened.listener >= self._listeners:
             raise SandboxProtocolError(f"the box opened stream {opened.stream}, which it may not")
-        # SECURITY: a box that opens more than it may fills our memory and descriptors (test_channel_tunnel).
-        if len(self._streams) >= self._max_streams:
+        # SECURITY: a box that opens more than it may fills our memory and descriptors (test_channel_tunnel). Those that
+        # we dial do not count: it cannot know yet of the last ones.
+        if sum(number < FIRST_DIALED_STREAM for number in self._streams) >= self._max_streams:
             raise SandboxProtocolError(f"the box opened more than {self._max_streams} streams")
         self._next_opened += 1
         stream = self._streams[opened.stream] = BoxStream(self, opened.stream, opened.listener)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from corral.sandbox.engine import run_in_thread
 from corral.schema.address import explain_refusal, is_own, parse_address
 from corral.schema.target import Target
 
@@ -35,13 +34,15 @@ class Refused(Exception):
 
 
 def system_resolver() -> Resolve:
-    """The host's own resolver, in threads of its own: a slow name server holds up nothing else."""
-    pool = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="corral-resolve")
+    """The host's own resolver, in a few daemon threads: a slow name server holds up neither other work nor our end."""
+    places = asyncio.Semaphore(_RESOLVERS)
 
     async def resolve(name: str) -> list[str]:
-        found = await asyncio.get_running_loop().run_in_executor(
-            pool, lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        )
+        await places.acquire()
+        asking = run_in_thread(lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM), name="corral-resolve")
+        # The place is free when the thread is, not when nobody waits for it any more.
+        asking.add_done_callback(lambda _: places.release())
+        found = await asyncio.shield(asking)
         return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
     return resolve
@@ -123,4 +124,4 @@ def _explain(error: Exception) -> str:
 def is_private(host: str) -> bool:
     """Whether a host, if it is an address at all, is one that is not public."""
     address = parse_address(host)
-    return isinstance(address, ipaddress.IPv4Address | ipaddress.IPv6Address) and bool(explain_refusal(address))
+    return address is not None and bool(explain_refusal(address))

@@ -97,6 +97,9 @@ class Gate:
             _count(self._refused, target)
             await self._end(ConnectionEnded(connection=number, outcome=refused.outcome, reason=refused.reason))
             raise
+        except asyncio.CancelledError:
+            await self._end(ConnectionEnded(connection=number, outcome="over"))
+            raise
         _count(self._reached, target)
         admitted = self._open[number] = Admitted(number, request, sock, address, began_at)
         if (task := asyncio.current_task()) is not None:

@@ -136,7 +136,7 @@ async def open_outside(admitted: Admitted, tls: ssl.SSLContext | None = None) ->
     try:
         outside = await _take_over(admitted, tls)
     except OSError as error:
-        raise NotReached(str(error)) from None
+        raise NotReached(str(error) or "no answer in time") from None
     try:
         yield outside
     except BaseException:

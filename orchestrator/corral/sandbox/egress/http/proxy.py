@@ -171,7 +171,7 @@ async def _pass_heads(box: BoxStream, source: Buffered, filled: Filled) -> tuple
         if status == 101:
             raise BadMessage("it changes the protocol")
         if status >= 200:
-            find_body(fields)
+            _check_answer(fields, filled)
         shown = [(key, value) for key, value in strip_hops(fields) if key.lower() != "transfer-encoding"]
         if status >= 200:
             shown.append(("Connection", "close"))
@@ -180,6 +180,16 @@ async def _pass_heads(box: BoxStream, source: Buffered, filled: Filled) -> tuple
         if status >= 200:
             return status, fields
     raise BadMessage(f"over {_MAX_INTERIM} interim answers")
+
+
+def _check_answer(fields: Fields, filled: Filled) -> None:
+    """Raises BadMessage for an answer that is not passed on."""
+    find_body(fields)
+    # SECURITY: compressed against our word, an answer could show the secret to the box (test_egress_http).
+    if filled.names and any(
+        coding.strip().lower() not in ("", "identity") for coding in find(fields, "content-encoding")
+    ):
+        raise BadMessage("it is compressed, so a secret could not be seen in it")
 
 
 async def _answer(box: BoxStream, status: int, words: str, reason: str) -> None:

@@ -5,7 +5,6 @@ of what comes back.
 from __future__ import annotations
 
 import base64
-import binascii
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -78,7 +77,7 @@ def _replace(value: str, secret: Secret) -> str:
         return value.replace(secret.placeholder, secret.value)
     try:
         pair = base64.b64decode(rest.strip(), validate=True)
-    except binascii.Error:
+    except ValueError:  # not Base64, or not even ASCII
         return value
     filled = pair.replace(secret.placeholder.encode(), secret.value.encode())
     return value if filled == pair else f"{scheme} {base64.b64encode(filled).decode('ascii')}"
