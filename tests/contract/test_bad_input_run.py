@@ -39,7 +39,7 @@ def corral(*arguments: str, env: dict[str, str] | None = None, path: Path | None
     if path is not None:
         clean["PYTHONPATH"] = f"{path / 'orchestrator'}:{path / 'toolbox'}"
     done = subprocess.run(
-        [sys.executable, "-c", "from corral.cli.main import main; main()", *arguments],
+        [sys.executable, "-c", "from corral.cli.start import main; main()", *arguments],
         env=clean | (env or {}),
         stdin=subprocess.DEVNULL,
         capture_output=True,

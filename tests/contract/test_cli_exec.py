@@ -20,7 +20,7 @@ from corral.store.run_dir import find_runs_root, list_runs, load_meta
 
 pytestmark = pytest.mark.docker
 
-PROGRAM = [sys.executable, "-c", "from corral.cli.main import main; main()", "exec"]
+PROGRAM = [sys.executable, "-c", "from corral.cli.start import main; main()", "exec"]
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_what_a_killed_corral_left_is_listed_as_killed(corral: Corral, docker_en
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    listed = [sys.executable, "-c", "from corral.cli.main import main; main()", "runs", "--json"]
+    listed = [sys.executable, "-c", "from corral.cli.start import main; main()", "runs", "--json"]
     before = json.loads(subprocess.run(listed, capture_output=True, timeout=60).stdout)
     process.kill()
     process.wait()

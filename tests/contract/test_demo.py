@@ -16,7 +16,7 @@ from tests.support.model_server import ModelServer, call
 
 pytestmark = pytest.mark.docker
 
-ARGV = [sys.executable, "-c", "from corral.cli.main import main; main()", "demo"]
+ARGV = [sys.executable, "-c", "from corral.cli.start import main; main()", "demo"]
 FIX = {
     "path": "durations.py",
     "old_string": "    match = _PART.match(text.strip())\n    if match is None:\n"

@@ -44,15 +44,15 @@ def pick(events: list[dict[str, object]], *names: str) -> list[tuple[object, ...
     ]  # type: ignore[attr-defined]
 
 
-def test_without_a_flag_there_is_no_proxy(repo: Path, sandbox_image: str) -> None:
-    ran = execute(repo, sandbox_image, command="env | grep -ci proxy; curl -sS http://example.org/ 2>&1 | head -c 40")
+def test_without_a_flag_there_is_no_proxy(repo: Path, image: str) -> None:
+    ran = execute(repo, image, command="env | grep -ci proxy; curl -sS http://example.org/ 2>&1 | head -c 40")
     assert ran.out.startswith(b"0\ncurl: (6) Could not resolve host")
     assert not any(line.lstrip().startswith(("reached", "refused")) for line in ran.err)
     assert pick(read_record(), "kind") == []
 
 
-def test_what_is_not_listed_is_refused_told_and_recorded(repo: Path, sandbox_image: str) -> None:
-    ran = execute(repo, sandbox_image, "--network", "none", command="curl -s http://a.test/x; curl -s http://a.test/y")
+def test_what_is_not_listed_is_refused_told_and_recorded(repo: Path, image: str) -> None:
+    ran = execute(repo, image, "--network", "none", command="curl -s http://a.test/x; curl -s http://a.test/y")
     assert (ran.code, ran.out) == (0, 2 * REFUSED)
     assert "  refused a.test:80 x2" in ran.err
     events = read_record()
@@ -64,9 +64,9 @@ def test_what_is_not_listed_is_refused_told_and_recorded(repo: Path, sandbox_ima
     assert events[-1]["box"]["network"] == "tunnel"  # type: ignore[index]
 
 
-def test_a_list_is_in_the_record_and_in_json(repo: Path, sandbox_image: str) -> None:
+def test_a_list_is_in_the_record_and_in_json(repo: Path, image: str) -> None:
     ran = execute(
-        repo, sandbox_image, "--json", "--network", "python", "--allow", "*.a.test:1", command="curl -s http://b.test/"
+        repo, image, "--json", "--network", "python", "--allow", "*.a.test:1", command="curl -s http://b.test/"
     )
     told = ran.json()
     assert told["network"] == {"reached": [], "refused": [["b.test:80", 1]], "bytes_in": 0, "bytes_out": 0}
@@ -84,34 +84,30 @@ def test_a_list_is_in_the_record_and_in_json(repo: Path, sandbox_image: str) -> 
         (["--forward", "99999"], "--forward '99999' names no port"),
     ],
 )
-def test_a_mistake_is_said_before_there_is_a_run(
-    repo: Path, sandbox_image: str, options: list[str], problem: str
-) -> None:
-    ran = execute(repo, sandbox_image, *options)
+def test_a_mistake_is_said_before_there_is_a_run(repo: Path, image: str, options: list[str], problem: str) -> None:
+    ran = execute(repo, image, *options)
     assert ran.code == 2 and problem in ran.err[0] and "hint: " in ran.err[1]
     assert list_runs() == []
 
 
-def test_a_secret_is_a_placeholder_in_the_box_and_nowhere_in_the_run(
-    repo: Path, sandbox_image: str, home: Path
-) -> None:
+def test_a_secret_is_a_placeholder_in_the_box_and_nowhere_in_the_run(repo: Path, image: str, home: Path) -> None:
     settings = home / "settings.toml"
     settings.write_text('[secrets.forge]\nenv = "FORGE_TOKEN"\nhosts = ["api.test"]\nvariable = "TOKEN"\n')
     env = {"CORRAL_CONFIG": str(settings), "FORGE_TOKEN": SECRET}
-    ran = execute(repo, sandbox_image, "--secret", "forge", command="echo $TOKEN $FORGE_TOKEN; env > seen", env=env)
+    ran = execute(repo, image, "--secret", "forge", command="echo $TOKEN $FORGE_TOKEN; env > seen", env=env)
     assert ran.code == 0 and len(ran.out.strip()) == len(SECRET) and ran.out.startswith(b"corral")
     files = [path for path in find_runs_root().rglob("*") if path.is_file()]
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
     assert pick(read_record(), "hosts", "secrets") == [(["api.test:443"], ["forge"])]
 
 
-def test_a_set_up_goes_before_the_agent_with_a_network_of_its_own(repo: Path, sandbox_image: str) -> None:
+def test_a_set_up_goes_before_the_agent_with_a_network_of_its_own(repo: Path, image: str) -> None:
     script = repo.parent / "script.json"
     look = {"name": "shell", "arguments": {"command": "cat got; curl -s http://a.test/"}}
     end = {"name": "finish", "arguments": {"summary": "seen"}}
     script.write_text(json.dumps({"model": "scripted", "replies": [{"calls": [look]}, {"calls": [end]}]}))
     ran = corral(
-        *("run", "-C", str(repo), "--image", sandbox_image, "--model", f"scripted:{script}"),
+        *("run", "-C", str(repo), "--image", image, "--model", f"scripted:{script}"),
         *("--setup", "echo made > got; curl -s http://a.test/", "--setup-network", "go", "look"),
     )
     assert ran.code == 0, ran.err
@@ -126,11 +122,11 @@ def test_a_set_up_goes_before_the_agent_with_a_network_of_its_own(repo: Path, sa
     assert "made" in str(shown["output"]) and "not on the run's list" in str(shown["output"])
 
 
-def test_a_set_up_that_fails_ends_the_run(repo: Path, sandbox_image: str) -> None:
+def test_a_set_up_that_fails_ends_the_run(repo: Path, image: str) -> None:
     script = repo.parent / "script.json"
     script.write_text(json.dumps({"model": "scripted", "replies": [{"text": "never asked"}]}))
     ran = corral(
-        *("run", "-C", str(repo), "--image", sandbox_image, "--model", f"scripted:{script}"),
+        *("run", "-C", str(repo), "--image", image, "--model", f"scripted:{script}"),
         *("--setup", "echo no such package >&2; exit 4", "look"),
     )
     assert ran.code == 3

@@ -53,7 +53,7 @@ def bin_folder(tmp_path: Path) -> str:
     folder = tmp_path / "bin"
     folder.mkdir()
     for command, program in (
-        ("corral", f'exec {shlex.quote(sys.executable)} -c "from corral.cli.main import main; main()" "$@"'),
+        ("corral", f'exec {shlex.quote(sys.executable)} -c "from corral.cli.start import main; main()" "$@"'),
         ("python3", f'exec {shlex.quote(sys.executable)} "$@"'),
     ):
         (folder / command).write_text(f"#!/bin/sh\n{program}\n")

@@ -72,10 +72,10 @@ def _make_repository(folder: Path) -> None:
     subprocess.run([*git, "-C", str(folder / "repo.git"), "update-server-info"], check=True)
 
 
-async def test_curl_pip_and_git_over_http(site: Path, tmp_path: Path, sandbox_image: str) -> None:
+async def test_curl_pip_and_git_over_http(site: Path, tmp_path: Path, image: str) -> None:
     with serve_files(site) as port:
         dialer = resolve_as({"site.test": "127.0.0.1"}, port)
-        async with open_net_box(tmp_path, sandbox_image, allow=(f"site.test:{port}",), dialer=dialer) as net:
+        async with open_net_box(tmp_path, image, allow=(f"site.test:{port}",), dialer=dialer) as net:
             url = f"http://site.test:{port}"
             assert await net.run(f"curl -fsS {url}/hello") == (0, "hello from outside\n")
             code, text = await net.run(f"curl -fsS {url}/big | sha256sum; sha256sum < /dev/null | wc -c")
@@ -92,13 +92,13 @@ async def test_curl_pip_and_git_over_http(site: Path, tmp_path: Path, sandbox_im
             assert net.network.report.bytes_in > (site / "big").stat().st_size
 
 
-async def test_curl_pip_and_git_over_https(site: Path, tmp_path: Path, sandbox_image: str) -> None:
+async def test_curl_pip_and_git_over_https(site: Path, tmp_path: Path, image: str) -> None:
     """Through CONNECT: the programs see the site's own certificate, and nobody in between reads a byte."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(site / "cert.pem", site / "key.pem")
     with serve_files(site, tls) as port:
         dialer = resolve_as({"site.test": "127.0.0.1"}, port)
-        async with open_net_box(tmp_path, sandbox_image, allow=(f"site.test:{port}",), dialer=dialer) as net:
+        async with open_net_box(tmp_path, image, allow=(f"site.test:{port}",), dialer=dialer) as net:
             await net.box.write_file("/tmp/ca.pem", (site / "cert.pem").read_bytes())
             url = f"https://site.test:{port}"
             assert await net.run(f"curl -fsS --cacert /tmp/ca.pem {url}/hello") == (0, "hello from outside\n")
@@ -117,12 +117,12 @@ async def test_curl_pip_and_git_over_https(site: Path, tmp_path: Path, sandbox_i
             assert {one.scheme for one in net.notes.attempts} == {"tunnel", "socks"}
 
 
-async def test_what_is_not_listed_is_refused_and_says_so(site: Path, tmp_path: Path, sandbox_image: str) -> None:
+async def test_what_is_not_listed_is_refused_and_says_so(site: Path, tmp_path: Path, image: str) -> None:
     with serve_files(site) as port:
         names = {"site.test": "127.0.0.1", "inside.test": "10.0.0.1", "meta.test": "169.254.169.254"}
         dialer = resolve_as(names, port)
         allow = (f"site.test:{port}", "inside.test:80", "meta.test:80")
-        async with open_net_box(tmp_path, sandbox_image, allow=allow, dialer=dialer) as net:
+        async with open_net_box(tmp_path, image, allow=allow, dialer=dialer) as net:
             code, text = await net.run("curl -sS -o /dev/null -w '%{http_code}' https://evil.test/ 2>&1")
             assert code == 56 and "403" in text
             for url, reason in (
@@ -144,20 +144,20 @@ async def test_what_is_not_listed_is_refused_and_says_so(site: Path, tmp_path: P
             assert ("169.254.169.254", ("builtin/private-host", "network/not-listed")) in refused
 
 
-async def test_a_box_without_network_has_no_proxy(tmp_path: Path, sandbox_image: str) -> None:
+async def test_a_box_without_network_has_no_proxy(tmp_path: Path, image: str) -> None:
     from tests.contract.boxes import docker_maker, output
 
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    async with docker_maker(sandbox_image)(workspace, tmp_path) as box:
+    async with docker_maker(image)(workspace, tmp_path) as box:
         result = await box.shell("env | grep -ci proxy; cat /proc/net/tcp | wc -l; ls /sys/class/net")
         assert output(result.stdout) == b"0\n1\nlo\n"
 
 
-async def test_the_list_changes_while_it_runs(site: Path, tmp_path: Path, sandbox_image: str) -> None:
+async def test_the_list_changes_while_it_runs(site: Path, tmp_path: Path, image: str) -> None:
     with serve_files(site) as port:
         dialer = resolve_as({"site.test": "127.0.0.1"}, port)
-        async with open_net_box(tmp_path, sandbox_image, dialer=dialer) as net:
+        async with open_net_box(tmp_path, image, dialer=dialer) as net:
             ask = f"curl -sS http://site.test:{port}/hello"
             refused = (0, "corral: this host is not on the run's list\n")
             assert await net.run(ask) == refused
@@ -171,7 +171,7 @@ async def test_the_list_changes_while_it_runs(site: Path, tmp_path: Path, sandbo
             assert changes == [(), (f"site.test:{port}",), ()]
 
 
-async def test_a_download_is_cut_when_its_host_is_revoked(tmp_path: Path, sandbox_image: str) -> None:
+async def test_a_download_is_cut_when_its_host_is_revoked(tmp_path: Path, image: str) -> None:
     async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -182,7 +182,7 @@ async def test_a_download_is_cut_when_its_host_is_revoked(tmp_path: Path, sandbo
 
     async with serve(pour) as port:
         dialer = resolve_as({"site.test": "127.0.0.1"}, port)
-        async with open_net_box(tmp_path, sandbox_image, allow=(f"site.test:{port}",), dialer=dialer) as net:
+        async with open_net_box(tmp_path, image, allow=(f"site.test:{port}",), dialer=dialer) as net:
             task = asyncio.ensure_future(net.run(f"curl -sS -o /dev/null http://site.test:{port}/"))
             while not net.network.report.reached:
                 await asyncio.sleep(0.02)
@@ -192,12 +192,12 @@ async def test_a_download_is_cut_when_its_host_is_revoked(tmp_path: Path, sandbo
         assert net.notes.ends[-1].outcome == "revoked"
 
 
-async def test_network_phases(site: Path, tmp_path: Path, sandbox_image: str) -> None:
+async def test_network_phases(site: Path, tmp_path: Path, image: str) -> None:
     """The set-up reaches the index; the agent does not, and neither does what the set-up left running."""
     with serve_files(site) as port:
         dialer = resolve_as({"site.test": "127.0.0.1"}, port)
         plan = NetworkPlan((), (), phase="agent", setup_rules=read_rules(allow=(f"site.test:{port}",)))
-        async with open_net_box(tmp_path, sandbox_image, plan=plan, dialer=dialer) as net:
+        async with open_net_box(tmp_path, image, plan=plan, dialer=dialer) as net:
             ask = f"curl -sS http://site.test:{port}/hello"
             seen: list[tuple[int, str]] = []
 
@@ -217,17 +217,17 @@ async def test_network_phases(site: Path, tmp_path: Path, sandbox_image: str) ->
             assert failed.value.hint == "no luck"
 
 
-async def test_a_policy_of_the_preset_plan_denies_all(site: Path, tmp_path: Path, sandbox_image: str) -> None:
+async def test_a_policy_of_the_preset_plan_denies_all(site: Path, tmp_path: Path, image: str) -> None:
     with serve_files(site) as port:
         dialer = resolve_as({"site.test": "127.0.0.1"}, port)
         async with open_net_box(
-            tmp_path, sandbox_image, allow=(f"site.test:{port}",), dialer=dialer, preset=Preset.PLAN
+            tmp_path, image, allow=(f"site.test:{port}",), dialer=dialer, preset=Preset.PLAN
         ) as net:
             assert (await net.run(f"curl -sS http://site.test:{port}/hello"))[1].startswith("corral: ")
 
 
-async def test_a_port_of_the_box_is_forwarded(tmp_path: Path, sandbox_image: str) -> None:
-    async with open_net_box(tmp_path, sandbox_image, dialer=resolve_as({})) as net:
+async def test_a_port_of_the_box_is_forwarded(tmp_path: Path, image: str) -> None:
+    async with open_net_box(tmp_path, image, dialer=resolve_as({})) as net:
         port = await net.network.forward(8000)
         await net.box.write_file("page", b"from the box\n")
         server = asyncio.ensure_future(net.box.exec(["python3", "-m", "http.server", "8000"]))
@@ -281,7 +281,7 @@ for number in range(200): threading.Thread(target=pour, args=(number,)).start()
 """
 
 
-async def test_a_flood_holds_up_nobody(tmp_path: Path, sandbox_image: str) -> None:
+async def test_a_flood_holds_up_nobody(tmp_path: Path, image: str) -> None:
     """Two hundred threads that connect, talk nonsense, pour, drip and hang: calls are answered, then all works."""
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -290,7 +290,7 @@ async def test_a_flood_holds_up_nobody(tmp_path: Path, sandbox_image: str) -> No
 
     async with serve(swallow) as port:
         dialer = resolve_as({"site.test": "127.0.0.1"}, port)
-        async with open_net_box(tmp_path, sandbox_image, allow=(f"site.test:{port}",), dialer=dialer) as net:
+        async with open_net_box(tmp_path, image, allow=(f"site.test:{port}",), dialer=dialer) as net:
             await net.box.write_file("flood.py", _FLOOD.replace("PORT", str(port)).encode())
             flood = asyncio.ensure_future(net.box.exec(["python3", "flood.py"], timeout_s=60))
             await asyncio.sleep(1)

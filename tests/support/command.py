@@ -14,7 +14,7 @@ import pytest
 SOCKET = Path(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://"))
 """Where the engine of these tests listens; no such file for an engine reached over TCP."""
 
-_MAIN = "from corral.cli.main import main; main()"
+_MAIN = "from corral.cli.start import main; main()"
 _PROBE = "import sys, cyclopts, docker, openai, corral.cli.main; print(sys.version_info[:2])"
 
 

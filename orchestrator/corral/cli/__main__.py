@@ -1,5 +1,5 @@
 """`python -m corral.cli` is the `corral` command."""
 
-from corral.cli.main import main
+from corral.cli.start import main
 
 main()

@@ -23,7 +23,7 @@ from corral.errors import (
 
 
 def corral(*arguments: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "from corral.cli.main import main; main()", *arguments]
+    program = [sys.executable, "-c", "from corral.cli.start import main; main()", *arguments]
     return subprocess.run(program, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
 
 
@@ -79,7 +79,7 @@ def test_a_reader_that_went_away_is_no_fault(raised: Callable[..., tuple[int, st
 
 
 def test_a_closed_pipe_ends_quietly() -> None:
-    program = f"{sys.executable} -c 'from corral.cli.main import main; main()' run --help | true"
+    program = f"{sys.executable} -c 'from corral.cli.start import main; main()' run --help | true"
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {program}"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (141, "")
 
@@ -116,7 +116,7 @@ def test_help_is_there_at_once() -> None:
 def test_help_loads_nothing_heavy() -> None:
     program = (
         "import sys; sys.argv = ['corral', '--help']\n"
-        "from corral.cli.main import main\n"
+        "from corral.cli.start import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "print([m for m in ('pydantic', 'docker', 'openai', 'cedarpy', 'corral.app') if m in sys.modules])"
