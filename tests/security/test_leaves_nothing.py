@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -32,7 +34,7 @@ class Cli:
         (self.workspace / "file").write_text("text\n")
         self._image = image
 
-    def start(self, *command: str, **streams: object) -> subprocess.Popen[bytes]:
+    def start(self, *command: str, options: tuple[str, ...] = (), **streams: object) -> subprocess.Popen[bytes]:
         environment = os.environ | {"TMPDIR": str(self.temporary), "XDG_DATA_HOME": str(self.data)}
         arguments = [sys.executable, "-m", "corral.cli", "exec", "--image", self._image, "-C", str(self.workspace)]
         # A test run in the background ignores SIGINT, and its children would inherit that.
@@ -40,15 +42,17 @@ class Cli:
         settings = (
             heed | {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | streams
         )
-        return subprocess.Popen([*arguments, "--", *command], env=environment, start_new_session=True, **settings)  # type: ignore[call-overload,no-any-return]
+        return subprocess.Popen(
+            [*arguments, *options, "--", *command], env=environment, start_new_session=True, **settings
+        )  # type: ignore[call-overload,no-any-return]
 
     def records(self) -> list[Path]:
         return sorted(self.data.glob("corral/runs/*/record.jsonl"))
 
 
 @pytest.fixture
-def cli(tmp_path: Path, sandbox_image: str) -> Cli:
-    return Cli(tmp_path, sandbox_image)
+def cli(tmp_path: Path, image: str) -> Cli:
+    return Cli(tmp_path, image)
 
 
 def _time_of_one(cli: Cli) -> float:
@@ -96,6 +100,50 @@ def test_interrupt_ends_with_130_and_a_whole_record(cli: Cli, docker_engine: doc
     report = verify_record(record)
     assert (report.ok, report.finished) == (True, True)
     assert b"+made" in (record.parent / "patch.diff").read_bytes()
+    assert wait_for_nothing(docker_engine, process.pid, cli.temporary) == []
+
+
+_CONNECT = """
+import os, socket, time
+http, socks = (os.environ[name].rpartition(":")[2] for name in ("HTTP_PROXY", "CORRAL_SOCKS_PROXY"))
+server = socket.create_server(("127.0.0.1", 8000))
+held = [socket.create_connection(("127.0.0.1", int(port))) for port in (http, socks) for _ in range(30)]
+for sock in held[::2]:
+    sock.sendall(b"GET http://nobody.invalid/ HTTP/1.1\\r\\n")  # half a head, and to SOCKS nonsense
+for sock in held[1:30:2]:
+    sock.sendall(b"GET http://nobody.invalid/ HTTP/1.1\\r\\n\\r\\n")
+print("ready", flush=True)
+taken = server.accept()[0]
+taken.sendall(b"hello")
+time.sleep(60)
+"""
+
+
+def test_interrupt_with_open_connections_leaves_nothing(cli: Cli, docker_engine: docker.DockerClient) -> None:
+    """Requests that are half said, names that are being looked up, a connection into the box: none holds up the end."""
+    options = ("--allow", "nobody.invalid", "--forward", "8000:0")
+    process = cli.start("python3", "-c", _CONNECT, options=options, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    port = int(process.stderr.readline().rpartition(b":")[2])
+    assert process.stdout.readline() == b"ready\n"
+    with socket.create_connection(("127.0.0.1", port), 10) as sock:
+        assert sock.recv(100) == b"hello"
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        print(f"ended after {time.monotonic() - begun:.1f} s")
+        assert sock.recv(100) == b""
+    for stream in (process.stdout, process.stderr):
+        stream.close()
+    (record,) = cli.records()
+    report = verify_record(record)
+    assert (report.ok, report.finished) == (True, True)
+    events = [json.loads(line) for line in record.read_text().splitlines()]
+    attempts, ends = (
+        {one["payload"]["connection"] for one in events if one["kind"] == kind and one["source"] == "orchestrator"}
+        for kind in ("connection.attempted", "connection.ended")
+    )
+    assert len(attempts) == 16 and attempts == ends
     assert wait_for_nothing(docker_engine, process.pid, cli.temporary) == []
 
 

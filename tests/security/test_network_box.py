@@ -250,6 +250,8 @@ async def test_a_port_of_the_box_is_forwarded(tmp_path: Path, image: str) -> Non
             await asyncio.sleep(0.1)
         assert answer.endswith(b"\r\n\r\nfrom the box\n")
         assert {(one.scheme, one.port) for one in net.notes.attempts} == {("forward", 8000)}
+        told = [one.forwards for one in net.notes.payloads if isinstance(one, NetworkChanged)]
+        assert told == [(), (f"8000 at 127.0.0.1:{port}",)]
         with pytest.raises(ConfigError, match="cannot be had"):
             await net.network.forward(8001, port)
         server.cancel()

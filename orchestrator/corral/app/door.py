@@ -54,6 +54,7 @@ async def execute(
     stdin: AsyncIterator[bytes] | None = None,
     stdout: Sink | None = None,
     stderr: Sink | None = None,
+    watch: Watch | None = None,
     on_box: Callable[[BoxInfo], None] | None = None,
     make_sandbox: MakeSandbox = DockerSandbox,
 ) -> ExecOutcome:
@@ -63,7 +64,7 @@ async def execute(
     settings = load_settings()
     plan = _plan_network(settings, request)
     engine = load_policy(settings, choose_preset(settings.preset, plan=False)[0]) if plan else None
-    with prepare(request, command=shown, make_sandbox=make_sandbox) as parts:
+    with prepare(request, command=shown, watch=watch, make_sandbox=make_sandbox) as parts:
         command = Command(
             argv=request.argv,
             record=parts.record,
@@ -151,11 +152,11 @@ def _set_up(parts: Prepared, request: AgentRequest, session: AgentSession, netwo
 
 def _plan_network(settings: Settings, request: BoxRequest, *, phase: str = "") -> NetworkPlan | None:
     """None when no network is asked for: then nothing of it is even loaded. Raises ConfigError."""
-    setup = request.setup_network if isinstance(request, AgentRequest) else ()
     if not has_network(request, settings):
         return None
     from corral.app.network import plan_network  # late: start-up time
 
+    setup = request.setup_network if isinstance(request, AgentRequest) else ()
     return plan_network(settings, request.network, phase=phase, setup=setup)
 
 

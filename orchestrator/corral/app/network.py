@@ -99,9 +99,9 @@ class BoxNetwork:
         """Raises SandboxError, ConfigError when a port of the host cannot be had."""
         await self._egress.open(box, variables=self._plan.variables)
         self._is_open = True
-        self._tell(0)
         for port, host_port in self._plan.forwards:
             self.forwarded[port] = await self._egress.forward(port, host_port)
+        self._tell()
 
     async def close(self) -> None:
         self._is_open = False
@@ -111,6 +111,7 @@ class BoxNetwork:
         """Bring a port of the box to the host's loopback; returns the port there. Raises ConfigError."""
         self._require_open()
         self.forwarded[port] = await self._egress.forward(port, host_port)
+        self._tell()
         return self.forwarded[port]
 
     def allow(self, *hosts: str) -> None:
@@ -144,14 +145,15 @@ class BoxNetwork:
     def _change(self, rules: Iterable[HostRule], phase: str | None = None) -> None:
         self._require_open()
         self._policy.use(rules, phase=phase)
-        self._tell(self._egress.gate.judge_again())
+        self._tell(cut=self._egress.gate.judge_again())
 
-    def _tell(self, cut: int) -> None:
+    def _tell(self, *, cut: int = 0) -> None:
         changed = NetworkChanged(
             phase=self._policy.phase,
             profiles=tuple(name for name in self._profiles if name != _NONE),
             hosts=self.hosts,
             secrets=tuple(secret.name for secret in self._plan.secrets),
+            forwards=tuple(f"{port} at 127.0.0.1:{here}" for port, here in self.forwarded.items()),
             cut=cut,
         )
         self._record.append(changed)

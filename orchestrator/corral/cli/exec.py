@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 from cyclopts import Parameter
 
-from corral.cli.network import parse_network
+from corral.cli.network import Forwards, parse_network
 from corral.cli.output import has_colour, print_json
 from corral.errors import ConfigError
 from corral.schema.visible import visible
@@ -123,7 +123,8 @@ async def _execute(request: ExecRequest, *, silent: bool) -> ExecOutcome:
         return await cancel_on_signals(app.execute(request, stdin=read_stdin()))
     gone = asyncio.Event()
     out, err = (_Screen(stream, gone) for stream in (sys.stdout, sys.stderr))
-    work = app.execute(request, stdin=read_stdin(), stdout=out.output.sink, stderr=err.output.sink)
+    watch = Forwards().event if request.network.forwards else None
+    work = app.execute(request, stdin=read_stdin(), stdout=out.output.sink, stderr=err.output.sink, watch=watch)
     outcome = await cancel_on_signals(work, gone=gone)
     await out.finish()
     await err.finish()

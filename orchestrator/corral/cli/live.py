@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from corral.cli.network import Forwards
 from corral.cli.output import note, paint, print_line
 from corral.record import render_json
 from corral.sandbox.base import BoxInfo
@@ -13,6 +14,7 @@ from corral.schema.events import (
     Event,
     GuardTripped,
     ModelAnswered,
+    NetworkChanged,
     ToolFinished,
     ToolStarted,
 )
@@ -33,6 +35,7 @@ class LiveView:
 
     def __init__(self) -> None:
         self._cost_usd = 0.0
+        self._forwards = Forwards()
 
     def box(self, box: BoxInfo) -> None:
         network = "no network" if box.network == "none" else "network by its list"
@@ -53,6 +56,8 @@ class LiveView:
                 note(f"  {paint(guard.guard, 'yellow')}: {guard.action} {visible(guard.reason, limit=_LINE)}")
             case ToolFinished() as finished:
                 self._finished(finished)
+            case NetworkChanged():
+                self._forwards.event(event)
             case _:
                 pass
 

@@ -5,10 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from corral.cli.output import note, paint
 from corral.errors import ConfigError
 
 if TYPE_CHECKING:
     from corral.app.request import NetworkRequest
+    from corral.schema.events import Event
+
+
+class Forwards:
+    """Tells people where each port of the box is, once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def event(self, event: Event) -> None:
+        from corral.schema.events import NetworkChanged  # late: start-up time
+
+        for line in event.payload.forwards if isinstance(event.payload, NetworkChanged) else ():
+            if line not in self._told:
+                self._told.add(line)
+                note(f"{paint('port', 'cyan')} {line}")
 
 
 def parse_network(

@@ -44,8 +44,13 @@ class Frames:
 
 def build_system_prompt(frames: Frames) -> str:
     """The frames that apply, in order: task, tool rules, constraints, completion."""
-    network = _NETWORK.format(hosts=", ".join(frames.hosts[:_MAX_HOSTS])) if frames.hosts else _NO_NETWORK
+    network = _NETWORK.format(hosts=_list_hosts(frames.hosts)) if frames.hosts else _NO_NETWORK
     parts = [_TASK.format(mount_point=frames.mount_point, network=network), _TOOLS, _PLAN if frames.plan else _BUILD]
     if frames.until is not None:
         parts.append(_UNTIL.format(until=frames.until.replace("\n", "\n    ")))
     return "\n\n".join(parts)
+
+
+def _list_hosts(hosts: tuple[str, ...]) -> str:
+    more = [f"{len(hosts) - _MAX_HOSTS} more"] if len(hosts) > _MAX_HOSTS else []
+    return ", ".join([*hosts[:_MAX_HOSTS], *more])

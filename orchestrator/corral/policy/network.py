@@ -44,7 +44,7 @@ def parse_host_rule(text: str) -> HostRule:
     wild, rest = (True, text[2:]) if text.startswith("*.") else (False, text)
     try:
         ascii_text = rest if rest.isascii() else rest.encode("idna").decode("ascii")
-        target = parse_target(ascii_text, default_port=0xFFFFFF)
+        target = parse_target(ascii_text, default_port=0)
     except (BadTarget, UnicodeError) as error:
         raise ConfigError(
             f"{text!r} is no host to allow: {error}", hint="HOST, HOST:PORT or *.HOST:PORT, such as example.org:443"
@@ -58,7 +58,7 @@ def parse_host_rule(text: str) -> HostRule:
         )
     if wild and "." not in target.host:
         raise ConfigError(f"{text!r} is too wide", hint="at least two labels below the star, such as *.example.org")
-    ports = _USUAL_PORTS if target.port == 0xFFFFFF else (target.port,)
+    ports = (target.port,) if target.port else _USUAL_PORTS
     return HostRule(f"*.{target.host}" if wild else target.host, ports)
 
 

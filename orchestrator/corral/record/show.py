@@ -148,6 +148,7 @@ _DETAILS: dict[EventKind, Callable[[Any], tuple[str, str]]] = {
             ", ".join(p.profiles),
             ", ".join(p.hosts) or "no host",
             f"secrets: {', '.join(p.secrets)}" if p.secrets else "",
+            f"forwards: {', '.join(p.forwards)}" if p.forwards else "",
             f"{_plural(p.cut, 'connection')} cut" if p.cut else "",
         ),
     ),

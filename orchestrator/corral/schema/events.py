@@ -427,6 +427,8 @@ class NetworkChanged(Payload):
     """host:ports, as listed; empty: none."""
     secrets: Lines = ()
     """Names of the secrets that may be used."""
+    forwards: Lines = ()
+    """Ports of the box, and where they are on this machine: `8000 at 127.0.0.1:41234`."""
     cut: int = 0
     """Connections that were open and are allowed no more."""
 
