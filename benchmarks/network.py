@@ -82,8 +82,10 @@ class _Everything:
 class _Nowhere:
     """A record."""
 
-    async def append_async(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event:
-        return None  # type: ignore[return-value]  # nobody asks for it
+    async def append_async(
+        self, *payloads: Payload, source: Source | None = None, durable: bool = True
+    ) -> tuple[Event, ...]:
+        return ()
 
 
 @contextlib.contextmanager

@@ -49,9 +49,11 @@ async def test_an_allowed_one_is_on_disk_before_the_look_up() -> None:
     seen: list[int] = []
 
     class Watching(Notes):
-        async def append_async(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event:
+        async def append_async(
+            self, *payloads: Payload, source: Source | None = None, durable: bool = True
+        ) -> tuple[Event, ...]:
             seen.append(len(asked))
-            return await super().append_async(payload, source=source, durable=durable)
+            return await super().append_async(*payloads, source=source, durable=durable)
 
     notes = Watching()
     with pytest.raises(Refused, match=r"10\.0\.0\.1 is private"):
@@ -66,7 +68,9 @@ async def test_nothing_passes_when_the_record_cannot_be_written() -> None:
     dialer, asked = watched()
 
     class Full(Notes):
-        async def append_async(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event:
+        async def append_async(
+            self, *payloads: Payload, source: Source | None = None, durable: bool = True
+        ) -> tuple[Event, ...]:
             raise RecordError("the disk is full")
 
     with pytest.raises(RecordError):

@@ -43,11 +43,13 @@ class Notes:
         self.payloads: list[Payload] = []
         self.durable: list[bool] = []
 
-    async def append_async(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event:
-        assert source is Source.ORCHESTRATOR or payload.source is Source.ORCHESTRATOR
-        self.payloads.append(payload)
-        self.durable.append(durable)
-        return None  # type: ignore[return-value]  # nobody asks for it
+    async def append_async(
+        self, *payloads: Payload, source: Source | None = None, durable: bool = True
+    ) -> tuple[Event, ...]:
+        assert source is Source.ORCHESTRATOR or all(one.source is Source.ORCHESTRATOR for one in payloads)
+        self.payloads += payloads
+        self.durable += [durable] * len(payloads)
+        return ()
 
     @property
     def attempts(self) -> list[ConnectionAttempted]:

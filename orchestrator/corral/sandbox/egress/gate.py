@@ -25,7 +25,9 @@ _MAX_TALLIED = 1000
 class EventLog(Protocol):
     """The run's record, as far as connections need it."""
 
-    async def append_async(self, payload: Payload, *, source: Source | None = None, durable: bool = True) -> Event: ...
+    async def append_async(
+        self, *payloads: Payload, source: Source | None = None, durable: bool = True
+    ) -> tuple[Event, ...]: ...
 
 
 @dataclass
