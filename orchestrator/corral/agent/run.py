@@ -316,4 +316,5 @@ def _box_event(box: BoxInfo) -> Box:
         mode_reason=box.mode_reason,
         masked=tuple(visible(one.path) for one in box.masked),
         warnings=box.warnings,
+        capabilities=box.capabilities,
     )
