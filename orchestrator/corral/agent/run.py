@@ -157,6 +157,7 @@ class Run:
                 await self._run_body(body, stack, progress)
                 if progress.box is not None:
                     await self._export(progress)
+                    progress.box = self.sandbox.info  # it may have been replaced
         except asyncio.CancelledError:
             # While the box was going away: it is gone, and nothing else was lost.
             progress.cancel("cancelled by the user")
