@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from corral.sandbox.base import BoxInfo
+from corral.sandbox.spec import RUNC
+
 PROCESS_RECORD = "process_record"
 """What is started and connected to can be told."""
 LANDLOCK = "landlock"
@@ -17,6 +20,11 @@ COUNTERS = "counters"
 """What the kernel counts of the box (out of memory, processes refused) can be read."""
 PROCESS_TREES = "process_trees"
 """What a call started can be told from what another one did, however often it has forked."""
+
+
+def has_own_kernel(info: BoxInfo) -> bool:
+    """Whether the box's runtime was chosen for the kernel it brings."""
+    return info.runtime != RUNC and HOST_KERNEL not in info.capabilities
 
 
 def describe_missing(capabilities: Collection[str], *, is_watched: bool) -> Iterator[str]:

@@ -16,13 +16,12 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from corral.errors import BoxLost, CorralError, SandboxProtocolError, ToolError
-from corral.sandbox.ability import HOST_KERNEL
+from corral.sandbox.ability import has_own_kernel
 from corral.sandbox.base import BoxInfo, Sandbox, Sink
 from corral.sandbox.channel import BoxOperations
 from corral.sandbox.channel.operation import Caller
 from corral.sandbox.docker import DockerSandbox
-from corral.sandbox.runtime import RUNC
-from corral.sandbox.spec import SandboxSpec, WorkspaceMode
+from corral.sandbox.spec import RUNC, SandboxSpec, WorkspaceMode
 from corral_protocol.message import Method
 
 MAX_RENEWALS = 3
@@ -115,7 +114,7 @@ class LastingSandbox(BoxOperations):
         return (
             not self._is_disposed
             and lost.cause in _RENEWED_FOR
-            and HOST_KERNEL not in info.capabilities
+            and has_own_kernel(info)
             and info.mode is WorkspaceMode.OVERLAY  # the changes of a copy are gone with it
             and (box is not self._box or len(self._ends) < MAX_RENEWALS)
         )

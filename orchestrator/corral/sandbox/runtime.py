@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from corral.errors import ConfigError, CorralError, EngineTimeout, SandboxError
 from corral.sandbox.engine import CHANGE_S
+from corral.sandbox.spec import RUNC
 
-RUNC = "runc"
 START_LIMIT_S = 20.0
 """gVisor needs a second. One that hangs (its KVM platform in a machine without nested virtualisation) never ends."""
 _UNKNOWN = ("unknown runtime", "invalid runtime name")

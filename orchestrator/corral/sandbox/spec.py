@@ -12,6 +12,8 @@ from corral_protocol.message import ProcessEvents
 
 MIB = 1 << 20
 GIB = 1 << 30
+RUNC = "runc"
+"""The runtime that every engine has, and that shares the host's kernel."""
 SANDBOX_IMAGE = "corral-sandbox"
 """The image of our own, whichever tag of it belongs to this installation."""
 
@@ -52,7 +54,7 @@ class SandboxSpec:
     image: str = SANDBOX_IMAGE
     mode: WorkspaceMode = WorkspaceMode.AUTO
     mount_point: str = "/workspace"
-    runtime: str = "runc"
+    runtime: str = RUNC
     seccomp: Literal["default", "debug"] = "default"  # debug: debuggers and strace work, and more of the kernel is open
     limits: Limits = field(default_factory=Limits)
     env: dict[str, str] = field(default_factory=dict)
