@@ -33,6 +33,8 @@ class Row:
     """Of the control that is left open; None where plain Docker did not hold it either."""
     gvisor: Outcome | None = None
     """Of plain Docker with gVisor as its runtime, where the engine has it; nothing that uses up the machine."""
+    ours_gvisor: Outcome | None = None
+    """Of our box with that runtime, likewise."""
 
     @property
     def is_breach(self) -> bool:
@@ -60,8 +62,16 @@ def try_attacks(folder: Path, image: str, ids: Iterable[str], *, gvisor: bool = 
     rest = [name for name in names if plain[name].verdict != BREACH]
     opened = attack_control(folder / "controls", image, rest, "open") if rest else {}
     mild = [name for name in names if ATTACKS[name].family != "resources"]
-    under = attack_control(folder / "controls", image, mild, "gvisor") if gvisor and mild else {}
-    return [Row(ATTACKS[name], ours[name], plain[name], opened.get(name), under.get(name)) for name in names]
+    under: dict[str, Outcome] = {}
+    ours_under: dict[str, Outcome] = {}
+    if gvisor and mild:
+        under = attack_control(folder / "controls", image, mild, "gvisor")
+        (folder / "ours-gvisor").mkdir()
+        ours_under = asyncio.run(attack_box(folder / "ours-gvisor", image, mild, runtime="runsc"))
+    return [
+        Row(ATTACKS[name], ours[name], plain[name], opened.get(name), under.get(name), ours_under.get(name))
+        for name in names
+    ]
 
 
 def find_faults(rows: Sequence[Row]) -> list[str]:
