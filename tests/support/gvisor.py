@@ -1,0 +1,34 @@
+"""An engine that has gVisor: the environment's where it has, else one of the test's own where runsc is installed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+from tests.support.own_engine import OwnEngine
+
+RUNTIME = "runsc"
+HANGS, MISSES, FAILS = "hangs", "absent", "fails"
+"""Runtimes of the own engine that start nothing; the second is not registered."""
+
+
+def open_gvisor_engine(place: Path, engine: docker.DockerClient, image: str) -> Iterator[OwnEngine]:
+    """One that has the image. Skips, and says why, where there is no gVisor."""
+    program = shutil.which("runsc")
+    if program is None:
+        pytest.skip("gVisor is not installed (apt-get install runsc)")
+    hanging = place.with_name(f"{place.name}-hangs")
+    hanging.write_text("#!/bin/sh\nexec sleep 120\n")
+    hanging.chmod(0o755)
+    runtimes = {
+        # No network of its own making: it wants to set one up in what it takes for the host's namespace.
+        RUNTIME: [program, "--network=none"],
+        HANGS: [str(hanging)],
+        FAILS: ["/bin/false"],
+    }
+    with OwnEngine(place, runtimes=runtimes) as own:
+        own.copy_image(engine, image)
+        yield own
