@@ -1,4 +1,4 @@
-"""An engine that has gVisor: the environment's where it has, else one of the test's own where runsc is installed."""
+"""An engine of a test's own that has gVisor, where runsc is installed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from tests.support.own_engine import OwnEngine
 
 RUNTIME = "runsc"
+ARGUMENTS = ("--network=none",)
+"""No network of its own making: it wants to set one up in what it takes for the host's namespace."""
 HANGS, MISSES, FAILS = "hangs", "absent", "fails"
 """Runtimes of the own engine that start nothing; the second is not registered."""
 
@@ -24,8 +26,7 @@ def open_gvisor_engine(place: Path, engine: docker.DockerClient, image: str) -> 
     hanging.write_text("#!/bin/sh\nexec sleep 120\n")
     hanging.chmod(0o755)
     runtimes = {
-        # No network of its own making: it wants to set one up in what it takes for the host's namespace.
-        RUNTIME: [program, "--network=none"],
+        RUNTIME: [program, *ARGUMENTS],
         HANGS: [str(hanging)],
         FAILS: ["/bin/false"],
     }
