@@ -59,7 +59,8 @@ def set_subreaper() -> None:
 
 def has_subreapers() -> bool:
     """Whether this kernel lets a process keep the orphans below it: a gVisor of before 2024 does not."""
-    return int(_prctl(_PR_GET_CHILD_SUBREAPER, ctypes.addressof(ctypes.c_int()), 0, 0, 0)) == 0
+    answer = ctypes.c_int()  # by name: it must outlive the call
+    return int(_prctl(_PR_GET_CHILD_SUBREAPER, ctypes.addressof(answer), 0, 0, 0)) == 0
 
 
 def has_file_ids() -> bool:
@@ -115,7 +116,8 @@ def lend_ids(uid: int, gid: int) -> None:
 def _lend_effective(uid: int, gid: int) -> None:
     """The same where the kernel has no file-system ids (gVisor): this thread's effective ones.
 
-    Real and saved ids stay root's, and by those the kernel judges who may signal, trace or limit this process.
+    SECURITY: real and saved ids stay root's, and by those the kernel judges who may signal, trace or limit this process
+    (tests/security/test_gvisor.py).
     """
     if _setfsuid(_NOBODY) != -1 or ctypes.get_errno() != _ENOSYS or _SET_IDS is None:
         raise PermissionError(_EPERM, f"file-system ids are not {uid}:{gid}")
