@@ -121,7 +121,7 @@ async def test_stderr_never_reaches_the_frames_and_is_bounded() -> None:
 
 
 async def test_the_channel_takes_a_transport_of_another_event_loop() -> None:
-    """uvloop's transports are none of asyncio's classes; a channel that refused one would wait for its hello in vain."""
+    """uvloop's are none of asyncio's classes; a channel that refused one would wait for its hello in vain."""
 
     class Foreign(asyncio.BaseTransport):
         def __init__(self) -> None:
