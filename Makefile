@@ -36,4 +36,4 @@ bench:
 	$(PYTHON) -m benchmarks --write docs/performance.md
 
 bench-security:
-	$(PYTHON) -m benchmarks.security --write docs/security.md
+	$(PYTHON) -m benchmarks.security $(if $(shell command -v runsc),--gvisor) --write docs/security.md

@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="ATTACK", help="attacks or families; all if none is named")
     parser.add_argument("--write", type=Path, help="write the report to this file, too")
-    parser.add_argument("--gvisor", action="store_true", help="plain Docker with its runtime runsc, too")
+    parser.add_argument("--gvisor", action="store_true", help="plain Docker and ours with the runtime runsc, too")
     arguments = parser.parse_args()
     wanted = set(arguments.names)
     ids = [a.id for a in ATTACKS.values() if not wanted or wanted & {a.id, a.family}]
@@ -33,7 +33,7 @@ def main() -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     for row in rows:
-        others = [outcome.verdict if outcome else "" for outcome in (row.plain, row.open, row.gvisor)]
+        others = [outcome.verdict if outcome else "" for outcome in (row.plain, row.open, row.gvisor, row.ours_gvisor)]
         ends = " ".join(f"{verdict:<8}" for verdict in (row.ours.verdict, *others))
         print(f"{row.attack.id:<32} {ends} {row.ours.reason[:60]}")
     if arguments.write:

@@ -21,7 +21,7 @@ from benchmarks.security.workplace import Outcome, fingerprints, host_ends, judg
 from corral.errors import BoxLost, ToolError
 from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.labels import RUN
-from corral.sandbox.spec import MIB, Limits, SandboxSpec
+from corral.sandbox.spec import MIB, RUNC, Limits, SandboxSpec
 
 _CUT_AFTER_S = 2.5
 _ANSWER_S = 5.0
@@ -71,11 +71,11 @@ def parse_lines(text: bytes) -> dict[str, Outcome]:
 class Trial:
     """One box and the attacks that go into it."""
 
-    def __init__(self, folder: Path, image: str, *, limits: Limits | None = None) -> None:
+    def __init__(self, folder: Path, image: str, *, limits: Limits | None = None, runtime: str = RUNC) -> None:
         self._workspace = make_workspace(folder)
         run_dir = folder / f"run-{secrets.token_hex(4)}"
         run_dir.mkdir(mode=0o700)
-        self._spec = SandboxSpec(self._workspace, run_dir, run_dir.name, image=image)
+        self._spec = SandboxSpec(self._workspace, run_dir, run_dir.name, image=image, runtime=runtime)
         if limits is not None:
             self._spec = replace(self._spec, limits=limits)
         self._env: dict[str, str] = {}
@@ -191,7 +191,13 @@ class Trial:
             box.exec(["python3", "-m", "attacks", attack.id], env=self._env, timeout_s=_CUT_AFTER_S)
             for attack in attacks
         ]
-        await asyncio.gather(*calls)
+        try:
+            await asyncio.gather(*calls)
+        except BoxLost as error:
+            self.outcomes |= {
+                attack.id: Outcome("unknown", f"the box was ended: {error.message}") for attack in attacks
+            }
+            raise
         if attacks:
             text = bytearray()
             await box.exec(["python3", "-c", FIND_MARKS], stdout=lambda part: text.extend(part))
@@ -243,8 +249,9 @@ def _mentions(path: Path, text: str) -> bool:
         return False
 
 
-async def attack_box(folder: Path, image: str, ids: Iterable[str]) -> dict[str, Outcome]:
-    """Every attack of `ids` against boxes with the default configuration (three: two have small limits)."""
+async def attack_box(folder: Path, image: str, ids: Iterable[str], *, runtime: str = RUNC) -> dict[str, Outcome]:
+    """Every attack of `ids` against boxes with the default configuration (three: two have small limits), but for the
+    runtime."""
     attacks = [ATTACKS[name] for name in ids]
     small = [attack for attack in attacks if attack.needs == "small"]
     slow = [attack for attack in attacks if attack.needs == "slow"]
@@ -253,5 +260,5 @@ async def attack_box(folder: Path, image: str, ids: Iterable[str]) -> dict[str, 
     for name, part, limits in (("box", usual, None), ("small", small, SMALL), ("slow", slow, SLOW)):
         if part:
             (folder / name).mkdir()
-            found |= await Trial(folder / name, image, limits=limits).attack(part)
+            found |= await Trial(folder / name, image, limits=limits, runtime=runtime).attack(part)
     return found

@@ -29,9 +29,10 @@ _METHOD = """\
   no check**: each must succeed in plain or in open. Where even the open one is told that the kernel has no such call,
   the attack is not counted.
 
-- **gVisor**, where the engine has it: plain Docker with the runtime `runsc`, as root. A call that gets through reaches
-  gVisor's own kernel and not the host's, and the engine's filter is not applied: a success there is one inside a
-  second kernel. It has no network here, and attacks on limits are not tried: a bomb ends the whole of it.
+- **gVisor**, where the engine has it: plain Docker with the runtime `runsc`, as root, and **ours in gVisor**, our box
+  with `runtime = "runsc"`. A call that gets through reaches gVisor's own kernel and not the host's, and no filter is
+  applied: a success there is one inside a second kernel. It has no network here, and attacks on limits are not tried: a
+  bomb ends the whole of it.
 
 A call of the kernel counts as reached when it answers anything but a refusal; arguments are such that no harm is done.
 What would live into the next box looks for itself there: ours is a second box over the same workspace; the controls
@@ -51,7 +52,7 @@ def render_report(machine: Machine, rows: Sequence[Row]) -> str:
 
 def _render_summary(rows: Sequence[Row]) -> str:
     has_gvisor = any(row.gvisor for row in rows)
-    more = [" in gVisor |", "--:|"] if has_gvisor else ["", ""]
+    more = [" in gVisor | in ours in gVisor |", "--:|--:|"] if has_gvisor else ["", ""]
     lines = [
         f"| family | attacks | succeed in ours | in plain Docker | seen to succeed |{more[0]}",
         f"|---|--:|--:|--:|--:|{more[1]}",
@@ -65,7 +66,8 @@ def _render_summary(rows: Sequence[Row]) -> str:
         plain = sum(row.plain.verdict == BREACH for row in part)
         line = f"| {name} | {len(part)} | {ours} | {plain} | {sum(row.is_proven for row in part)} |"
         if has_gvisor:
-            line += f" {sum(row.gvisor is not None and row.gvisor.verdict == BREACH for row in part)} |"
+            for outcomes in ([row.gvisor for row in part], [row.ours_gvisor for row in part]):
+                line += f" {sum(one is not None and one.verdict == BREACH for one in outcomes)} |"
         lines.append(line)
     return "\n".join(lines) + "\n"
 
@@ -98,14 +100,14 @@ def _render_absent(rows: Sequence[Row]) -> str:
 
 def _render_attacks(rows: Sequence[Row]) -> str:
     has_gvisor = any(row.gvisor for row in rows)
-    columns = ["attack", "what", "ours", "plain", "open", *(["gVisor"] if has_gvisor else [])]
+    columns = ["attack", "what", "ours", "plain", "open", *(["gVisor", "ours in gVisor"] if has_gvisor else [])]
     head = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     lines = ["## Every attack\n"]
     for family in dict.fromkeys(row.attack.family for row in rows):
         lines += [f"### {family[0].upper()}{family[1:]}\n", *head]
         for row in rows:
             if row.attack.family == family:
-                outcomes = [row.ours, row.plain, row.open, *([row.gvisor] if has_gvisor else [])]
+                outcomes = [row.ours, row.plain, row.open, *([row.gvisor, row.ours_gvisor] if has_gvisor else [])]
                 ends = " | ".join(outcome.verdict if outcome else "" for outcome in outcomes)
                 lines.append(f"| `{row.attack.id}` | {_clean(row.attack.what)} | {ends} |")
         lines.append("")

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import docker
+from tests.support.gvisor import ARGUMENTS, RUNTIME
+from tests.support.own_engine import OwnEngine
 
 from benchmarks.security.attacks import ATTACKS
 from benchmarks.security.attacks.attack import BREACH, HELD, Attack
@@ -33,6 +40,8 @@ class Row:
     """Of the control that is left open; None where plain Docker did not hold it either."""
     gvisor: Outcome | None = None
     """Of plain Docker with gVisor as its runtime, where the engine has it; nothing that uses up the machine."""
+    ours_gvisor: Outcome | None = None
+    """Of our box with that runtime, likewise."""
 
     @property
     def is_breach(self) -> bool:
@@ -49,6 +58,29 @@ class Row:
         return self.open is not None and self.open.verdict == HELD and self.open.reason == _ABSENT
 
 
+@contextlib.contextmanager
+def use_gvisor(place: Path, image: str) -> Iterator[None]:
+    """The environment's engine where it has gVisor; else one of our own meanwhile, which has the image, too."""
+    with contextlib.closing(docker.from_env()) as engine, contextlib.ExitStack() as stack:
+        if RUNTIME not in engine.info()["Runtimes"]:
+            program = shutil.which(RUNTIME)
+            if program is None:
+                raise SystemExit(f"{RUNTIME!r} is not installed: apt-get install {RUNTIME}, or leave --gvisor out")
+            own = stack.enter_context(OwnEngine(place, runtimes={RUNTIME: [program, *ARGUMENTS]}))
+            own.copy_image(engine, image)
+            before = os.environ.get("DOCKER_HOST")
+            os.environ["DOCKER_HOST"] = own.url
+            stack.callback(_restore, before)
+        yield
+
+
+def _restore(address: str | None) -> None:
+    if address is None:
+        del os.environ["DOCKER_HOST"]
+    else:
+        os.environ["DOCKER_HOST"] = address
+
+
 def try_attacks(folder: Path, image: str, ids: Iterable[str], *, gvisor: bool = False) -> list[Row]:
     """The rows for these attacks, in the order of the tables. The open control gets what plain Docker held."""
     wanted = set(ids)
@@ -60,8 +92,17 @@ def try_attacks(folder: Path, image: str, ids: Iterable[str], *, gvisor: bool = 
     rest = [name for name in names if plain[name].verdict != BREACH]
     opened = attack_control(folder / "controls", image, rest, "open") if rest else {}
     mild = [name for name in names if ATTACKS[name].family != "resources"]
-    under = attack_control(folder / "controls", image, mild, "gvisor") if gvisor and mild else {}
-    return [Row(ATTACKS[name], ours[name], plain[name], opened.get(name), under.get(name)) for name in names]
+    under: dict[str, Outcome] = {}
+    ours_under: dict[str, Outcome] = {}
+    if gvisor and mild:
+        (folder / "ours-gvisor").mkdir()
+        with use_gvisor(folder / "engine", image):
+            under = attack_control(folder / "controls", image, mild, "gvisor")
+            ours_under = asyncio.run(attack_box(folder / "ours-gvisor", image, mild, runtime=RUNTIME))
+    return [
+        Row(ATTACKS[name], ours[name], plain[name], opened.get(name), under.get(name), ours_under.get(name))
+        for name in names
+    ]
 
 
 def find_faults(rows: Sequence[Row]) -> list[str]:

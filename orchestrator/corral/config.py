@@ -175,7 +175,8 @@ class Settings(_Settings):
     """How the workspace gets into the box. `auto`: `overlay` where the engine proves that it sees the directory, else
     `copy`."""
     runtime: Annotated[str, Field(min_length=1)] = "runc"
-    """The engine's runtime for the box, `runc` or `runsc` (gVisor)."""
+    """The engine's runtime for the box, by the name the engine knows it: `runc`, or `runsc` for gVisor. Under gVisor a
+    kernel of its own answers the box; docs/how-to/use-gvisor.md says what that gives and what it takes."""
     seccomp: Literal["default", "debug"] = "default"
     """System calls a box may make. `debug` allows ptrace, for debuggers and strace: that much more is open."""
     mask: tuple[str, ...] | None = None

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.security.hostile_box import STDERR, open_hostile_box
 
-from corral.errors import SandboxProtocolError
+from corral.errors import BoxLost, SandboxError, SandboxProtocolError
+from corral.sandbox.channel import Channel
 from corral.sandbox.channel.decode import FrameReader, StreamSplitter
 from corral_protocol import MAX_CHUNK_BYTES, MAX_CONTROL_BYTES, encode_chunk, encode_control
 
@@ -117,3 +118,31 @@ async def test_stderr_never_reaches_the_frames_and_is_bounded() -> None:
         assert not box.channel.is_ending
         assert "\x1b" not in box.channel.crash_log
         assert len(box.channel._crash_log) <= 64 << 10
+
+
+async def test_the_channel_takes_a_transport_of_another_event_loop() -> None:
+    """uvloop's are none of asyncio's classes; a channel that refused one would wait for its hello in vain."""
+
+    class Foreign(asyncio.BaseTransport):
+        def __init__(self) -> None:
+            super().__init__()
+            self.written = b""
+
+        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+            assert high
+
+        def write(self, data: bytes) -> None:
+            self.written += data
+
+        def abort(self) -> None:
+            pass
+
+    async def diagnose() -> SandboxError:
+        return BoxLost("gone")
+
+    channel, transport = Channel(diagnose), Foreign()
+    channel.connection_made(transport)
+    channel.write(b"frame")
+    assert transport.written == b"frame"
+    channel.end(BoxLost("over"))
+    assert isinstance(await channel.ended, BoxLost)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,8 +25,13 @@ _START_S = 60.0
 class OwnEngine:
     """Use as a context manager; ends and removes everything of it at the end."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, *, runtimes: Mapping[str, Sequence[str]] | None = None) -> None:
+        """`runtimes`: by name, the program and its arguments."""
         self.place = place
+        self._runtimes = {
+            name: {"path": program, "runtimeArgs": arguments}
+            for name, (program, *arguments) in (runtimes or {}).items()
+        }
         self.url = f"unix://{place}/socket"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -54,6 +61,8 @@ class OwnEngine:
             stale.unlink(missing_ok=True)
         arguments = ["dockerd", "--bridge=none", "--iptables=false", "--host", self.url, "--data-root", f"{place}/data"]
         arguments += ["--exec-root", f"{place}/exec", "--pidfile", f"{place}/pid"]
+        (place / "daemon.json").write_text(json.dumps({"runtimes": self._runtimes}))
+        arguments += ["--config-file", f"{place}/daemon.json"]
         with open(place / "log", "ab") as log:
             self._process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + _START_S

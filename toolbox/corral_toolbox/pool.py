@@ -37,7 +37,7 @@ class Pool:
         self._score = score
         self._target = box.spares
         self._wanted = box.spares
-        self._facts = open_files, box.uid, box.gid, not box.why_unwatched
+        self._facts = open_files, box.uid, box.gid, not box.why_unwatched, box.has_trees
         self._spares: list[Supervisor] = []
         self._by_pid: dict[int, Supervisor] = {}
         self._is_refilling = False

@@ -24,8 +24,9 @@ _LATE_S = (0.01, 0.1, 1.0)
 
 
 class Population:
-    def __init__(self, loop: "Loop", pool: "Pool", files: "FilePool") -> None:
+    def __init__(self, loop: "Loop", pool: "Pool", files: "FilePool", *, has_trees: bool = True) -> None:
         self._loop = loop
+        self._has_trees = has_trees
         self._pool = pool
         self._files = files
         self.is_frozen = False
@@ -64,8 +65,16 @@ class Population:
         self._resume()
 
     def kill_tree(self, supervisor: int) -> None:
-        """End everything below a supervisor; neighbours only pause."""
-        process.kill_stopped(lambda table: process.find_descendants(table, {supervisor}))
+        """End everything below a supervisor; neighbours only pause.
+
+        Where orphans leave their tree they go as well, whoever they were: of a call that is ended nothing shall stay.
+        """
+
+        def select(table: process.Table) -> list[int]:
+            below = process.find_descendants(table, {supervisor})
+            return below if self._has_trees else [*below, *self._find_orphans(table)]
+
+        process.kill_stopped(select)
         self._resume()
 
     def kill_all(self, report: "Callable[[bool], None]") -> None:

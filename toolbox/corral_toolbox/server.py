@@ -15,7 +15,7 @@ from corral_toolbox.call import Call
 from corral_toolbox.channel import wire
 from corral_toolbox.channel.request import ExecRequest
 from corral_toolbox.file_pool import FilePool
-from corral_toolbox.kernel import counter, disposition, landlock, notify, process
+from corral_toolbox.kernel import counter, disposition, landlock, notify, process, syscall
 from corral_toolbox.kernel.oom_score import OomScore
 from corral_toolbox.pool import Pool
 from corral_toolbox.population import Population
@@ -71,6 +71,8 @@ class Box:
         self.env = environment.build_base(self.home, self.shell, env)
         self.why_unwatched = notify.explain_missing() if is_watched else "nobody asked for it"
         """Why processes and connections are not recorded; "" when they are."""
+        self.has_trees = syscall.has_subreapers()
+        """What a call starts stays below its supervisor. Else an orphan is this process's, and nobody knows whose."""
         self.roots: list[tuple[bytes, bool]] = [(self.workspace, True), (b"/tmp", True)]
 
 
@@ -197,7 +199,7 @@ class Server:
         self.box = box
         self.pool = Pool(self.loop, box, self._open_files, score)
         self.files = FilePool(self)
-        self.population = Population(self.loop, self.pool, self.files)
+        self.population = Population(self.loop, self.pool, self.files, has_trees=box.has_trees)
         self.rest = Rest(self.loop, self.pool, self.files, self.population)
         self._is_greeted = True
         self._reply(
@@ -213,6 +215,10 @@ class Server:
                     *("exec", "files", "freeze", "stats", "tunnel"),
                     *([] if box.why_unwatched else [PROCESS_RECORD]),
                     *(["landlock"] if is_confined else []),
+                    *(["process_trees"] if box.has_trees else []),
+                    *(["counters"] if self.counters.layout else []),
+                    *(["host_kernel"] if syscall.has_file_ids() else []),
+                    *(["filter"] if syscall.is_filtered() else []),
                 ],
                 "cgroup": self.counters.layout,
             },

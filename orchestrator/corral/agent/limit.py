@@ -39,6 +39,8 @@ def find_touched(count: Count, limits: Limits, error: CorralError | None = None)
         touched.append(f"memory {show_size(limits.memory_bytes)}")
     if count.pids_refused:
         touched.append(f"processes {limits.pids} ({count.pids_refused} refused)")
+    elif cause == "pids_exhausted":
+        touched.append(f"processes {limits.pids}")
     if count.files_cut:
         touched.append(f"file size {show_size(limits.file_bytes)}")
     sizes = {"tmp": limits.tmp_bytes, "home": limits.home_bytes, "shm": limits.shm_bytes}

@@ -157,6 +157,7 @@ class Run:
                 await self._run_body(body, stack, progress)
                 if progress.box is not None:
                     await self._export(progress)
+                    progress.box = self.sandbox.info  # it may have been replaced
         except asyncio.CancelledError:
             # While the box was going away: it is gone, and nothing else was lost.
             progress.cancel("cancelled by the user")
@@ -317,4 +318,5 @@ def _box_event(box: BoxInfo) -> Box:
         network=box.network,
         masked=tuple(visible(one.path) for one in box.masked),
         warnings=box.warnings,
+        capabilities=box.capabilities,
     )

@@ -14,7 +14,7 @@ from corral.agent.watch import Watch
 from corral.api.network import build_network
 from corral.app import AgentOutcome, AgentRequest, MakeSandbox
 from corral.errors import CorralError
-from corral.sandbox.docker import DockerSandbox
+from corral.sandbox.lasting import make_lasting
 from corral.schema.patch import Patch
 from corral.schema.policy import Approver
 
@@ -123,7 +123,7 @@ class Agent:
         setup_network: Sequence[str] = (),
         approver: Approver | None = None,
         on_event: Watch | None = None,
-        make_sandbox: MakeSandbox = DockerSandbox,
+        make_sandbox: MakeSandbox = make_lasting,
     ) -> None:
         """Nothing is started yet.
 

@@ -20,7 +20,7 @@ from corral.api.tool import Desk, Work, build_registry_tools, build_specs
 from corral.app import MakeSandbox, OpenBox, SandboxOutcome, SandboxRequest
 from corral.errors import BoxLost, ConfigError
 from corral.sandbox.base import BoxInfo
-from corral.sandbox.docker import DockerSandbox
+from corral.sandbox.lasting import make_lasting
 from corral.schema.patch import Patch
 from corral.schema.policy import Approver
 from corral.schema.text import digest
@@ -63,7 +63,7 @@ class Sandbox(BoxCalls):
         forward: Mapping[int, int] | Sequence[int] = (),
         approver: Approver | None = None,
         on_event: Watch | None = None,
-        make_sandbox: MakeSandbox = DockerSandbox,
+        make_sandbox: MakeSandbox = make_lasting,
     ) -> None:
         """Nothing is started yet.
 

@@ -37,6 +37,7 @@ from corral.config import Settings, load_settings
 from corral.errors import ConfigError
 from corral.sandbox.base import BoxInfo, Sink
 from corral.sandbox.docker import DockerSandbox
+from corral.sandbox.lasting import make_lasting
 from corral.schema.policy import Approver, PolicySession
 from corral.schema.visible import visible
 
@@ -96,7 +97,7 @@ async def run_agent(
     approver: Approver | None = None,
     watch: Watch | None = None,
     on_box: Callable[[BoxInfo], None] | None = None,
-    make_sandbox: MakeSandbox = DockerSandbox,
+    make_sandbox: MakeSandbox = make_lasting,
 ) -> AgentOutcome:
     """Let a model do a task in a fresh box. Failures of model, box and engine are in the outcome.
 
@@ -225,7 +226,7 @@ async def use_box(
     *,
     approver: Approver | None = None,
     watch: Watch | None = None,
-    make_sandbox: MakeSandbox = DockerSandbox,
+    make_sandbox: MakeSandbox = make_lasting,
 ) -> SandboxOutcome:
     """Run `body` with a fresh box. Failures of box and engine, and of the body, are in the outcome.
 

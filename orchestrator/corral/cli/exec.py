@@ -220,6 +220,8 @@ def describe_box(box: BoxInfo) -> dict[str, object]:
     return {
         "image": box.image,
         "image_id": box.image_id,
+        "runtime": box.runtime,
+        "capabilities": list(box.capabilities),
         "mode": box.mode.value,
         "mode_reason": box.mode_reason or None,
         "masked": [visible(one.path) for one in box.masked],

@@ -19,7 +19,8 @@ from corral.doctor.host import (
 )
 from corral.errors import SandboxError
 from corral.sandbox.image import expected_tag, find_image
-from corral.sandbox.probe import NoEngine, probe_engine
+from corral.sandbox.probe import NoEngine, probe_engine, time_runtime
+from corral.sandbox.spec import RUNC
 
 __all__ = ["Check", "Status", "run_checks", "worst"]
 
@@ -35,7 +36,10 @@ def run_checks(*, engine_url: str | None = None) -> tuple[Check, ...]:
     try:
         wanted = settings.image or expected_tag()
         image = find_image(wanted, engine_url=engine_url) or find_image(engine_url=engine_url)
-        engine = judge_engine(facts, image, runtime=settings.runtime)
+        start: float | str | None = None
+        if settings.runtime != RUNC and settings.runtime in facts.runtimes and image is not None:
+            start = time_runtime(settings.runtime, image.image_id, engine_url)
+        engine = judge_engine(facts, image, runtime=settings.runtime, start=start)
     except SandboxError as error:
         engine = (Check("image", Status.FAIL, error.message, error.hint),)
     except FileNotFoundError as error:

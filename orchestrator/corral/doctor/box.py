@@ -12,6 +12,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from corral.doctor.check import Check, Status
+from corral.doctor.kernel import soften
+from corral.sandbox.ability import LANDLOCK, has_own_kernel
 from corral.sandbox.base import BoxInfo
 from corral.sandbox.spec import Limits
 from corral.schema.visible import visible
@@ -59,8 +61,11 @@ def judge_inside(facts: InsideFacts, info: BoxInfo, *, host_name: str, debug: bo
     """What the untrusted user sees."""
     status = facts.status
     open_calls = _find_open(facts.calls) - ({"ptrace", "process_vm_readv"} if debug else set())
-    capabilities = {name for name, bits in status.items() if name.startswith("Cap") and bits.strip("0")}
-    return (
+    is_own = has_own_kernel(info)  # which may not name the sets that it does not have
+    empty = "0?" if is_own else "0"
+    capabilities = {name for name, bits in status.items() if name.startswith("Cap") and bits.strip(empty)}
+    toolbox = _find_open(facts.toolbox)
+    checks = (
         _require(
             "user", 0 not in facts.user_ids, f"commands run as user {max(facts.user_ids, default=0)}, never as root"
         ),
@@ -83,14 +88,17 @@ def judge_inside(facts: InsideFacts, info: BoxInfo, *, host_name: str, debug: bo
         ),
         _forbid("interfaces", set(facts.interfaces) - {"lo"}, "there is no network but loopback"),
         _forbid("connections", _find_reached(facts.connections), "nothing outside can be reached"),
-        _forbid("toolbox", _find_open(facts.toolbox), "the toolbox can be neither read, steered nor ended"),
+        _forbid("toolbox", toolbox, "the toolbox can be neither read, steered nor ended"),
         _judge_limits(facts.limits, info.limits),
     )
+    return tuple(soften(checks, toolbox=toolbox)) if is_own else checks
 
 
 def judge_toolbox(info: BoxInfo) -> tuple[Check, ...]:
     """What the toolbox has said at its start."""
     missing = [warning for warning in info.warnings if "Landlock" in warning]
+    if has_own_kernel(info) and LANDLOCK not in info.capabilities:
+        missing = ["no second layer around files: the runtime's kernel has no Landlock"]
     layer = Check("second layer", Status.OK, "Landlock holds commands to workspace, home and temporary files")
     if missing:
         layer = Check("second layer", Status.WARN, missing[0], "a newer kernel has it; the first layer stands alone")

@@ -24,15 +24,18 @@ def judge_no_engine(found: NoEngine) -> tuple[Check, ...]:
     )
 
 
-def judge_engine(facts: EngineFacts, image: ImageReport | None, *, runtime: str) -> tuple[Check, ...]:
-    """Every check that the engine's own words decide."""
+def judge_engine(
+    facts: EngineFacts, image: ImageReport | None, *, runtime: str, start: float | str | None = None
+) -> tuple[Check, ...]:
+    """Every check that the engine's own words decide. `start`: of a container of another runtime than the engine's own
+    the seconds it took, or why there is none."""
     return (
         _judge_version(facts),
         _judge_image(image),
         _judge_cgroup(facts),
         _judge_users(facts),
         _judge_seccomp(facts),
-        _judge_runtime(facts, runtime),
+        _judge_runtime(facts, runtime, start),
         _judge_leftovers(facts),
     )
 
@@ -76,11 +79,15 @@ def _judge_seccomp(facts: EngineFacts) -> Check:
     return Check("seccomp", Status.FAIL, "the engine cannot filter system calls", hint)
 
 
-def _judge_runtime(facts: EngineFacts, runtime: str) -> Check:
+def _judge_runtime(facts: EngineFacts, runtime: str, start: float | str | None) -> Check:
     detail = f"{runtime}; the engine has {', '.join(facts.runtimes)}"
-    if runtime in facts.runtimes:
-        return Check("runtime", Status.OK, detail)
-    return Check("runtime", Status.FAIL, detail, f"install {runtime!r} and name it in the engine's daemon.json")
+    if runtime not in facts.runtimes:
+        return Check("runtime", Status.FAIL, detail, f"install {runtime!r} and name it in the engine's daemon.json")
+    if isinstance(start, str):
+        hint = f"{visible(start, limit=300)}; or leave `runtime` out of the settings"
+        return Check("runtime", Status.FAIL, f"{runtime} starts no container", hint)
+    began = "" if start is None else f", and starts a container of {runtime} in {start:.1f} s"
+    return Check("runtime", Status.OK, detail + began)
 
 
 def _judge_leftovers(facts: EngineFacts) -> Check:

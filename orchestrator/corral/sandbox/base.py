@@ -73,6 +73,7 @@ class BoxInfo:
     network: str = "none"
     masked: tuple[MaskedFile, ...] = ()
     warnings: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()  # what the toolbox can do on this kernel: sandbox.ability has the names
     start_s: float = 0.0
     limits: Limits = field(default_factory=Limits)  # as this machine could give them
     facts: dict[str, str] = field(default_factory=dict)  # toolbox version, python, cgroup layout, shell

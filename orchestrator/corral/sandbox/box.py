@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from corral.errors import BoxLost, ImageError, SandboxError, SandboxProtocolError, ToolError
+from corral.errors import BoxLost, EngineTimeout, ImageError, SandboxError, SandboxProtocolError, ToolError
 from corral.sandbox.base import Observe
 from corral.sandbox.channel import Channel, open_channel, run_call
 from corral.sandbox.container import TOOLBOX, choose_name
@@ -19,6 +19,8 @@ from corral_protocol.message import Hello, HelloReply, Method, Pong
 
 HELLO_LIMIT_S = 30.0
 _NAME_TRIES = 3
+_HUNG_S = 2.0
+"""For the removal of what hangs in its start: the engine does nothing more for it, and gc takes it away later."""
 _BUILD_HINT = "build it with: corral image build"
 
 
@@ -34,9 +36,12 @@ class Box:
         self._observe = observe
         self._watch: BoxWatch | None = None
         self._creating: asyncio.Task[str] | None = None
+        self._removal_s = CHANGE_S
         self._closing: asyncio.Task[None] | None = None
 
-    async def open(self, config: Mapping[str, Any], *, before_start: Awaitable[None] | None = None) -> Channel:
+    async def open(
+        self, config: Mapping[str, Any], *, before_start: Awaitable[None] | None = None, limit_s: float = CHANGE_S
+    ) -> Channel:
         """Create, attach, start; the start waits for `before_start`. Raises SandboxError, ImageError, and what that
         raises."""
         for attempt in range(_NAME_TRIES):
@@ -53,7 +58,10 @@ class Box:
         if before_start is not None:
             await before_start
         try:
-            await self._engine.start_container(self.id)
+            await self._engine.start_container(self.id, limit_s)
+        except EngineTimeout:
+            self._removal_s = _HUNG_S
+            raise
         except SandboxError as error:
             if TOOLBOX[0] in error.message and "exec" in error.message:
                 raise ImageError(f"the image cannot host the toolbox: no {TOOLBOX[0]}", hint=_BUILD_HINT) from error
@@ -105,6 +113,11 @@ class Box:
             )
         return reply
 
+    def follow_refusals(self) -> None:
+        """Of processes: the box's kernel is its own, and ends of one."""
+        if self._watch is not None:
+            self._watch.follow_refusals(self.id)
+
     async def close(self) -> None:
         """End the channel, then remove the container with its volume. Raises SandboxError when the engine will not."""
         await finish(self._start_closing())
@@ -122,7 +135,7 @@ class Box:
             await self.channel.ended
         try:
             if self._creating is not None and await self._was_created(self._creating):
-                await self._engine.remove_container(self.name)
+                await self._engine.remove_container(self.name, self._removal_s)
             self._janitor.forget(self.name)
         finally:
             if self._watch is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from corral.errors import ConfigError
 from corral.resource import find_data
-from corral.sandbox.spec import MIB, Limits, SandboxSpec
+from corral.sandbox.spec import MIB, RUNC, Limits, SandboxSpec
 
 TOOLBOX = ("/usr/bin/python3", "-I", "-S", "/opt/corral/toolbox")
 """Absolute, isolated from the environment and from site-packages: nothing in the workspace can stand in for it."""
@@ -31,6 +31,8 @@ HOSTS = "127.0.0.1 localhost box\n::1 localhost ip6-localhost ip6-loopback\n"
 """What /etc/hosts of a box says: the engine empties the image's."""
 _SIGNALS = 4096  # queued ones; like message queues, counted per host uid
 _QUEUES, _SEMAPHORES = "256", "250 32000 100 128"
+_TASKS = 10
+"""Of the host's, for one process of a runtime that runs processes by several (gVisor on ptrace: nine each)."""
 _OOM_SCORE = 500
 """The kernel takes a box before anything of the host; commands in it have 1000, the toolbox this."""
 
@@ -177,7 +179,7 @@ def build_config(
             "LogConfig": {"Type": "none", "Config": {}},  # or every byte of the channel lands on the host's disk
             "RestartPolicy": {"Name": "no"},
             **_build_isolation(seccomp),
-            **_build_limits(spec.limits),
+            **_build_limits(spec.limits, spec.runtime),
             "Mounts": [
                 _mark_mount(mount, marks),
                 *_cover_volumes(image_volumes, spec.mount_point),
@@ -218,7 +220,7 @@ def _build_isolation(seccomp: str) -> dict[str, Any]:
     }
 
 
-def _build_limits(limits: Limits) -> dict[str, Any]:
+def _build_limits(limits: Limits, runtime: str = RUNC) -> dict[str, Any]:
     ulimits = {
         "nofile": limits.open_files,
         "core": 0,
@@ -234,7 +236,7 @@ def _build_limits(limits: Limits) -> dict[str, Any]:
         "MemorySwap": limits.memory_bytes,  # equal: no swap
         "OomKillDisable": False,
         "OomScoreAdj": _OOM_SCORE,
-        "PidsLimit": limits.pids,
+        "PidsLimit": limits.pids if runtime == RUNC else limits.pids * _TASKS,
         "NanoCpus": int(limits.cpus * 1_000_000_000),
         "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in ulimits.items()],
     }

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
 from corral.errors import BoxLost, ImageError, SandboxError, SandboxProtocolError
+from corral.sandbox.ability import HOST_KERNEL, describe_missing
 from corral.sandbox.base import NO_VARIABLES, BoxInfo, Sink
 from corral.sandbox.box import Box, finish
 from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
@@ -25,6 +26,7 @@ from corral.sandbox.guard import Stillness, describe_breach
 from corral.sandbox.halt import Halt
 from corral.sandbox.janitor import Janitor, start_janitor
 from corral.sandbox.labels import RUN, labels
+from corral.sandbox.runtime import explain_failure, limit_start
 from corral.sandbox.spec import MAX_STREAMS, SANDBOX_IMAGE, Limits, SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace import (
     Bounds,
@@ -57,9 +59,6 @@ from corral_protocol.message import (
 )
 
 _THAW_S = 5.0
-PROCESS_RECORD = "process_record"
-"""The toolbox's capability to tell what is started and connected to."""
-
 T = TypeVar("T")
 
 
@@ -121,7 +120,7 @@ class DockerSandbox(BoxOperations):
             )
             image, prepared = await self._prepare()
             hello = await self._open_proven(image, prepared)
-            self._watch_over()
+            self._watch_over(hello)
         except BaseException:
             await self.dispose()
             raise
@@ -194,7 +193,11 @@ class DockerSandbox(BoxOperations):
         # SECURITY: secret files are masked while the container is made, and it waits for that before it starts
         # (test_workspace_docker.py::test_secret_files_are_placeholders).
         self._covering = asyncio.ensure_future(self._cover(prepared))
-        await self._box.open(config, before_start=self._covering)
+        runtime = self._spec.runtime
+        try:
+            await self._box.open(config, before_start=self._covering, limit_s=limit_start(runtime))
+        except SandboxError as error:
+            raise explain_failure(error, runtime) from error
         env = build_command_env(image.env, self._spec.env)
         hello = Hello(
             protocol=PROTOCOL_VERSION,
@@ -217,11 +220,14 @@ class DockerSandbox(BoxOperations):
         put = await self._ask(Method.TREE_PUT, params, TreePutReply, body=("stream", prepared.tar_stream()))
         self._sent = Usage(put.bytes, put.entries, is_partial=False)
 
-    def _watch_over(self) -> None:
+    def _watch_over(self, hello: HelloReply) -> None:
         """What goes on for as long as the box lives."""
         loop, channel, limits = asyncio.get_running_loop(), self._channel, self._spec.limits
+        is_ours = HOST_KERNEL in hello.capabilities
+        if not is_ours and self._engine.is_local and self._box is not None:
+            self._box.follow_refusals()
         self._tasks.append(loop.create_task(keep_alive(channel)))
-        watch = self._watch_disk(limits)
+        watch = self._watch_disk(limits, are_ours=is_ours)
         if watch is not None:
             self._tasks.append(loop.create_task(watch.run()))
         if limits.wall_s is not None:
@@ -229,13 +235,13 @@ class DockerSandbox(BoxOperations):
             self._wall = loop.call_later(limits.wall_s, channel.end, BoxLost(text, cause="timeout"))
         warm_adapters(ExecResult, FileContent, FileChanged)
 
-    def _watch_disk(self, limits: Limits) -> DiskWatch | None:
-        """None where the kernel holds the limits."""
+    def _watch_disk(self, limits: Limits, *, are_ours: bool) -> DiskWatch | None:
+        """None where the kernel holds the limits. `are_ours`: the box's processes are this machine's own."""
         prepared = self.prepared
         if prepared.has_kernel_limits:
             return None
         bounds = Bounds(limits.workspace_bytes, limits.workspace_inodes, limits.min_free_bytes)
-        if self._engine.is_local and self._box is not None:
+        if self._engine.is_local and are_ours and self._box is not None:
             self._stillness.halt = Halt.find(self._box.id, prepared.uid)
         if prepared.upper is not None:
             meter: Meter = UpperMeter(
@@ -274,7 +280,8 @@ class DockerSandbox(BoxOperations):
             gid=prepared.gid,
             network=spec.network,
             masked=prepared.masked,
-            warnings=(*prepared.warnings, *_missing_layers(hello, is_watched=spec.watch)),
+            warnings=(*prepared.warnings, *describe_missing(hello.capabilities, is_watched=spec.watch)),
+            capabilities=tuple(sorted(visible(name, limit=100) for name in hello.capabilities)),
             start_s=start_s,
             limits=spec.limits,
             facts={name: visible(text, limit=100) for name, text in facts.items()},
@@ -354,11 +361,3 @@ def _name_own_image() -> str:
     from corral.sandbox.image import expected_tag  # late: start-up time
 
     return expected_tag()
-
-
-def _missing_layers(hello: HelloReply, *, is_watched: bool) -> Iterator[str]:
-    """What this kernel cannot add to the box's walls."""
-    if "landlock" not in hello.capabilities:
-        yield "no second layer around files: this kernel has no Landlock of ABI 2 (Linux 5.19)"
-    if is_watched and PROCESS_RECORD not in hello.capabilities:
-        yield "processes and connections are not recorded: this kernel or runtime has no seccomp user notification"

@@ -161,8 +161,8 @@ class Engine:
 
         return await self.call("attach to the container", attach)
 
-    async def start_container(self, container: str) -> None:
-        await self.call("start the container", lambda client: client.start(container), CHANGE_S)
+    async def start_container(self, container: str, limit_s: float = CHANGE_S) -> None:
+        await self.call("start the container", lambda client: client.start(container), limit_s)
 
     async def remove_container(self, container: str, limit_s: float = CHANGE_S) -> bool:
         """Kill and remove with its volumes; whether it was there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,8 +15,10 @@ from docker.errors import DockerException
 
 from corral.errors import EngineUnavailable
 from corral.sandbox.image import open_client
-from corral.sandbox.labels import MARK, RUN, owner_is_alive
+from corral.sandbox.labels import MARK, RUN, labels, owner_is_alive
+from corral.sandbox.runtime import START_LIMIT_S
 
+_REMOVAL_S = 5
 T = TypeVar("T")
 
 
@@ -93,6 +96,38 @@ def _collect(engine: docker.DockerClient) -> EngineFacts:
         leftover_containers=_count_orphans(containers),
         leftover_volumes=_count_orphans(volumes),
     )
+
+
+def time_runtime(runtime: str, image_id: str, engine_url: str | None = None) -> float | str:
+    """Seconds that a container of this runtime takes to start, or why none does. It is removed."""
+    begun = time.monotonic()
+    try:
+        with contextlib.closing(open_client(engine_url, timeout_s=START_LIMIT_S)) as engine:
+            made = engine.containers.create(
+                image_id,
+                entrypoint=["/bin/true"],
+                runtime=runtime,
+                network_mode="none",
+                labels=labels(f"doctor-{os.getpid()}", "probe"),
+            )
+            try:
+                made.start()
+                return time.monotonic() - begun
+            finally:
+                _remove(engine_url, str(made.id))
+    except (DockerException, OSError) as error:  # a time limit comes as one of the system's
+        if time.monotonic() - begun > START_LIMIT_S:
+            return f"it did not start within {START_LIMIT_S:g} s"
+        return str(getattr(error, "explanation", None) or error)
+
+
+def _remove(engine_url: str | None, container_id: str) -> None:
+    """Briefly tried: one that hangs in its start is left to gc."""
+    with (
+        contextlib.suppress(DockerException, OSError),
+        contextlib.closing(open_client(engine_url, timeout_s=_REMOVAL_S)) as engine,
+    ):
+        engine.api.remove_container(container_id, force=True, v=True)
 
 
 def inspect_container(container_id: str) -> dict[str, Any]:

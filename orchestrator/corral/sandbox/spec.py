@@ -14,6 +14,8 @@ MIB = 1 << 20
 GIB = 1 << 30
 MAX_STREAMS = 128
 """Connections through the tunnel of one box at once; more wait in the box."""
+RUNC = "runc"
+"""The runtime that every engine has, and that shares the host's kernel."""
 SANDBOX_IMAGE = "corral-sandbox"
 """The image of our own, whichever tag of it belongs to this installation."""
 
@@ -54,7 +56,7 @@ class SandboxSpec:
     image: str = SANDBOX_IMAGE
     mode: WorkspaceMode = WorkspaceMode.AUTO
     mount_point: str = "/workspace"
-    runtime: str = "runc"
+    runtime: str = RUNC
     seccomp: Literal["default", "debug"] = "default"  # debug: debuggers and strace work, and more of the kernel is open
     limits: Limits = field(default_factory=Limits)
     env: dict[str, str] = field(default_factory=dict)

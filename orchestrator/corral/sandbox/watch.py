@@ -14,6 +14,7 @@ from typing import Any
 
 from corral.errors import BoxLost, SandboxError
 from corral.sandbox.engine import Engine
+from corral.sandbox.refusal import Refusals
 
 CAUSE_LIMIT_S = 1.5
 _LATE_OOM_S = 0.3
@@ -44,11 +45,20 @@ class BoxWatch:
         """Done when the kernel's counter of the box's memory has moved and nobody was heard of since."""
         self._signal = ""
         self._is_deaf = False
+        self._refusals: Refusals | None = None
 
     def start(self) -> None:
         threading.Thread(target=self._listen, name="corral-events", daemon=True).start()
 
+    def follow_refusals(self, box_id: str) -> None:
+        """For a box that ends when it is refused a process: find_cause() will know."""
+        self._refusals = Refusals.find(box_id)
+        if self._refusals is not None:
+            self._refusals.start()
+
     def stop(self) -> None:
+        if self._refusals is not None:
+            self._refusals.stop()
         with self._lock:
             self._is_stopped = True
             if self._stream is not None:
@@ -62,6 +72,7 @@ class BoxWatch:
 
     async def find_cause(self, crash_log: str) -> SandboxError:
         """Why the box is gone, as the error to raise. Waits briefly for the engine's word."""
+        was_refused = self._refusals is not None and self._refusals.look()
         await asyncio.wait((self.died,), timeout=CAUSE_LIMIT_S)
         if self._exit_code is None:
             if self._is_deaf or not await self._answers():
@@ -74,6 +85,8 @@ class BoxWatch:
             if self._oom.done():
                 return BoxLost("the box ran out of memory", hint="raise its memory limit", cause="oom")
             return BoxLost("the box was killed from outside (signal 9)", cause="killed")
+        if was_refused or (self._refusals is not None and self._refusals.is_told):
+            return BoxLost("the box ran out of processes", hint="raise its limit of processes", cause="pids_exhausted")
         return BoxLost(f"the box ended by itself with exit code {self._exit_code}", hint=_last_line(crash_log))
 
     async def _answers(self) -> bool:

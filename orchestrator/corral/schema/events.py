@@ -84,6 +84,8 @@ class Box(_Part):
     masked: Lines = ()
     """Secret files of the workspace that the box sees only as a placeholder."""
     warnings: Lines = ()
+    capabilities: Lines = ()
+    """What the box could do on its kernel: `process_record`, `landlock`, `host_kernel`, ..."""
 
 
 class Tokens(_Part):

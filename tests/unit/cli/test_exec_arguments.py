@@ -99,6 +99,8 @@ def test_json_of_a_command() -> None:
         "box": {
             "image": "img",
             "image_id": "sha256:1",
+            "runtime": "runc",
+            "capabilities": [],
             "mode": "overlay",
             "mode_reason": None,
             "masked": [],

@@ -41,6 +41,14 @@ def test_a_good_engine_has_nothing_to_say() -> None:
     assert statuses(judge_engine(GOOD, IMAGE, runtime="runc")) == {}
 
 
+def test_another_runtime_must_start_something() -> None:
+    facts = replace(GOOD, runtimes=("runc", "runsc"))
+    (fine,) = [check for check in judge_engine(facts, IMAGE, runtime="runsc", start=0.31) if check.name == "runtime"]
+    assert fine.detail == "runsc; the engine has runc, runsc, and starts a container of runsc in 0.3 s"
+    assert statuses(judge_engine(facts, IMAGE, runtime="runsc", start="no such device")) == {"runtime": Status.FAIL}
+    assert statuses(judge_engine(GOOD, IMAGE, runtime="runsc")) == {"runtime": Status.FAIL}
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

@@ -163,6 +163,43 @@ def test_a_missing_second_layer_is_a_warning() -> None:
     assert named(judge_toolbox(bare)) == {"second layer": Status.WARN}
 
 
+OWN = replace(INFO, runtime="runsc")
+UNFILTERED: dict[str, Any] = {
+    "status": {**INSIDE["status"], "CapAmb": "?", "NoNewPrivs": "?", "Seccomp": "0"},
+    "calls": {**INSIDE["calls"], "ptrace": "ESRCH"},
+    "sockets": {"packet": ""},
+    "told": ["/proc/cmdline"],
+    "memory_files": [["/tmp", "rw,size=1k"]],
+    "toolbox": {"signal": "EPERM", "environment": "", "priority": ""},
+}
+
+
+def own_kernel(**changes: Any) -> dict[str, Status]:
+    facts = InsideFacts.model_validate({**copy.deepcopy(INSIDE), **changes})
+    return named(judge_inside(facts, OWN, host_name="alice-laptop", debug=False))
+
+
+def test_what_a_kernel_of_its_own_answers_is_a_warning() -> None:
+    expected = ("kernel", "new privileges", "filter", "system calls", "sockets", "kernel files", "memory files")
+    assert own_kernel(**UNFILTERED) == dict.fromkeys((*expected, "toolbox"), Status.WARN)
+    assert named(judge_toolbox(OWN)) == {"second layer": Status.WARN}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"user_ids": [0]}, "user"),
+        ({"toolbox": {"environment": "", "memory": ""}}, "toolbox"),
+        ({"status": {**INSIDE["status"], "CapEff": "0000000000000001"}}, "capabilities"),
+        ({"connections": {"198.51.100.7": ""}}, "connections"),
+        ({"engine": ["/var/run/docker.sock"]}, "engine"),
+        ({"set_id": ["/usr/bin/su"]}, "set-id"),
+    ],
+)
+def test_a_hole_is_one_under_any_kernel(changes: dict[str, Any], name: str) -> None:
+    assert own_kernel(**changes) == {"kernel": Status.WARN, name: Status.FAIL}
+
+
 def test_the_score_counts_passes_only() -> None:
     checks = [Check("a", Status.OK, ""), Check("b", Status.WARN, ""), Check("c", Status.FAIL, "")]
     assert show_score(checks) == "1 of 3"

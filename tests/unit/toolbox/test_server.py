@@ -41,6 +41,9 @@ def test_hello_tells_what_the_box_is(silent_box: Client) -> None:
         "capabilities": [
             *("exec", "files", "freeze", "stats", "tunnel", "process_record"),
             *(["landlock"] if find_abi() >= 2 else []),
+            "process_trees",
+            *(["counters"] if reply["cgroup"] else []),
+            "host_kernel",
         ],
         "cgroup": reply["cgroup"],
     }

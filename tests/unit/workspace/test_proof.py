@@ -61,6 +61,17 @@ def test_every_difference_is_a_reason(layers: tuple[int, int]) -> None:
     assert {find_mismatch(hello, nonce, root, root): hello for hello in cases.values()} == cases
 
 
+def test_another_kernel_is_proven_by_the_names_alone(layers: tuple[int, int]) -> None:
+    nonce = plant_nonce(layers[1])
+    root = list_merged(*layers)
+    hello = replace(report(root), boot_id="")
+    assert find_mismatch(hello, nonce, root, root) == "the engine runs on another machine or kernel"
+    assert find_mismatch(hello, nonce, root, root, is_same_kernel=False) is None
+    other = replace(report({b"file": root[b"file"]}), boot_id="")
+    reason = "the engine does not see the run's directory"
+    assert find_mismatch(other, nonce, root, root, is_same_kernel=False) == reason
+
+
 def test_edits_of_the_user_during_the_start_are_no_mismatch(layers: tuple[int, int], tmp_path: Path) -> None:
     nonce = plant_nonce(layers[1])
     before = list_merged(*layers)

@@ -43,9 +43,10 @@ def _tell(*message: "str | float | Batch | None") -> None:
     os.write(CONTROL_FD, marshal.dumps(message))
 
 
-def run_supervisor(open_files: int, uid: int, gid: int, watches: bool) -> None:
+def run_supervisor(open_files: int, uid: int, gid: int, watches: bool, keeps_orphans: bool) -> None:
     """Serve calls, one after the other, until the first process closes the socket or a call leaves something behind."""
-    syscall.set_subreaper()
+    if keeps_orphans:
+        syscall.set_subreaper()
     try:
         _lock_down(open_files)
         starter = Starter()
@@ -55,8 +56,9 @@ def run_supervisor(open_files: int, uid: int, gid: int, watches: bool) -> None:
     _thread.stack_size(_STACK_BYTES)
     observer = Observer(uid, lambda batch: _tell(EVENTS, batch))
     _thread.start_new_thread(_serve_calls, (starter, observer, watches))
-    # Only to look: real, effective and saved ids stay, by which the kernel judges who may touch this process.
-    syscall.lend_ids(uid, gid)
+    if watches:
+        # Only to look: real, effective and saved ids stay, by which the kernel judges who may touch this process.
+        syscall.lend_ids(uid, gid)
     try:
         observer.run()
     except BrokenPipeError:

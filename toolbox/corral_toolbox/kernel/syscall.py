@@ -7,14 +7,18 @@ import ctypes
 import os
 
 _PR_SET_DUMPABLE = 4
+_PR_GET_SECCOMP, _FILTERED = 21, 2
 _PR_CAPBSET_READ = 23
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
-_EINVAL = 22
+_EPERM, _EINVAL, _ENOSYS = 1, 22, 38
+# setresuid, setresgid: by number, because the C library's change all threads
+_SET_IDS = {"x86_64": (117, 119), "aarch64": (147, 149)}.get(os.uname().machine)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = _libc.prctl
@@ -26,6 +30,7 @@ _malloc_trim = getattr(_libc, "malloc_trim", None)
 _CapabilityHeader = ctypes.c_uint32 * 2
 _CapabilityData = ctypes.c_uint32 * 6
 _NOBODY = 0xFFFFFFFF  # an id that cannot be set: the call only returns the current one
+_KEEP = ctypes.c_long(-1)
 
 
 def _call_prctl(option: int, argument: int = 0, second: int = 0) -> int:
@@ -50,6 +55,22 @@ def trim_heap() -> None:
 def set_subreaper() -> None:
     """Orphans below this process become its children: the tree of a call stays whole, setsid or not."""
     _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def has_subreapers() -> bool:
+    """Whether this kernel lets a process keep the orphans below it: a gVisor of before 2024 does not."""
+    answer = ctypes.c_int()  # by name: it must outlive the call
+    return int(_prctl(_PR_GET_CHILD_SUBREAPER, ctypes.addressof(answer), 0, 0, 0)) == 0
+
+
+def has_file_ids() -> bool:
+    """Whether this kernel is Linux: gVisor's, which a container runtime can put in its place, has no such ids."""
+    return int(_setfsuid(_NOBODY)) != -1
+
+
+def is_filtered() -> bool:
+    """Whether a seccomp filter holds this process."""
+    return int(_prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) == _FILTERED
 
 
 def set_no_new_privs() -> None:
@@ -89,7 +110,22 @@ def lend_ids(uid: int, gid: int) -> None:
     _setfsgid(gid)
     _setfsuid(uid)
     if (_setfsuid(_NOBODY) & _NOBODY, _setfsgid(_NOBODY) & _NOBODY) != (uid, gid):
-        raise PermissionError(f"file-system ids are not {uid}:{gid}")
+        _lend_effective(uid, gid)
+
+
+def _lend_effective(uid: int, gid: int) -> None:
+    """The same where the kernel has no file-system ids (gVisor): this thread's effective ones.
+
+    SECURITY: real and saved ids stay root's, and by those the kernel judges who may signal, trace or limit this process
+    (tests/security/test_gvisor.py).
+    """
+    if _setfsuid(_NOBODY) != -1 or ctypes.get_errno() != _ENOSYS or _SET_IDS is None:
+        raise PermissionError(_EPERM, f"file-system ids are not {uid}:{gid}")
+    # Groups are changed while the user is root: another one lacks the right.
+    for number, new in ((_SET_IDS[0], 0), (_SET_IDS[1], gid), (_SET_IDS[0], uid)):
+        if _libc.syscall(number, _KEEP, new, _KEEP) != 0:
+            error = ctypes.get_errno()
+            raise PermissionError(error, f"effective ids are not {uid}:{gid}: {os.strerror(error)}")
 
 
 def clear_inheritable() -> None:

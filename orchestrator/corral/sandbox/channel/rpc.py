@@ -13,7 +13,7 @@ import copy
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from corral.errors import BoxLost, SandboxError, SandboxProtocolError, ToolError
 from corral.sandbox.base import CALL, Observe, Sink
@@ -124,9 +124,9 @@ class Channel(asyncio.Protocol):
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        # Not asked for its class: other event loops have transports of their own.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
 
     def data_received(self, data: bytes) -> None:
         if self.is_ending:

@@ -10,10 +10,10 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corral.errors import ConfigError, SandboxError, WorkspaceError
+from corral.errors import ConfigError, RecordError, SandboxError, WorkspaceError
 from corral.sandbox.base import MaskedFile
 from corral.sandbox.spec import SandboxSpec, WorkspaceMode
-from corral.sandbox.workspace.baseline import Baseline, write_baseline
+from corral.sandbox.workspace.baseline import Baseline, load_baseline, write_baseline
 from corral.sandbox.workspace.copy import check_size, describe_copy_mount
 from corral.sandbox.workspace.kernel.mount_table import MountTable
 from corral.sandbox.workspace.mask.search import MAX_MASKS, Secret, SecretSearch
@@ -99,12 +99,25 @@ def cover_secrets(prepared: PreparedWorkspace, found: FoundSecrets) -> None:
             prepared.masks = {os.fsencode(one.path): one.content for one in found.secrets}
             return
         try:
-            fill_upper(prepared.overlay, BoxDirs(prepared.spec.run_dir / "box"), found.secrets)
+            dirs = BoxDirs(prepared.spec.run_dir / "box")
+            first = _find_first(prepared, dirs)
+            fill_upper(prepared.overlay, dirs, found.secrets)
             # After the masks: what has a later change time is not ours.
-            prepared.base = replace(prepared.base, base_time_ns=_now_ns())
+            prepared.base = first or replace(prepared.base, base_time_ns=_now_ns())
             write_baseline(prepared.baseline, prepared.base).close()
         except OSError as error:
             raise _explain(error, prepared.spec.run_dir) from error
+
+
+def _find_first(prepared: PreparedWorkspace, dirs: BoxDirs) -> Baseline | None:
+    """What the original was for the first box over these changes: what its user edited since is the user's."""
+    if not dirs.ready.exists():
+        return None
+    try:
+        first = load_baseline(prepared.baseline)
+    except RecordError:
+        return None
+    return first if (first.mode, first.workspace) == (prepared.base.mode, prepared.base.workspace) else None
 
 
 class _Preparation:

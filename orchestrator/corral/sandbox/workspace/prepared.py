@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.sandbox.base import MaskedFile
-from corral.sandbox.spec import SandboxSpec, WorkspaceMode
+from corral.sandbox.spec import RUNC, SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace import proof
 from corral.sandbox.workspace.baseline import FILE, Baseline, append_entry, write_baseline
 from corral.sandbox.workspace.copy import describe_path, iterate_in_thread
@@ -83,7 +83,9 @@ class PreparedWorkspace:
         if self.overlay.before is None:
             raise RuntimeError("cover_secrets() comes before the start of a box")
         now = proof.list_merged(self.root, self.overlay.upper)
-        return proof.find_mismatch(hello, self.overlay.nonce, self.overlay.before, now)
+        # A runtime that was chosen may bring a kernel of its own, which has started at another time than the host's.
+        is_same_kernel = self.spec.runtime == RUNC
+        return proof.find_mismatch(hello, self.overlay.nonce, self.overlay.before, now, is_same_kernel=is_same_kernel)
 
     def after_start(self) -> None:
         """Take away what only the start needed; the running box keeps its mount. Idempotent."""

@@ -63,13 +63,16 @@ def list_merged(lower: int, upper: int) -> Root:
     return merged
 
 
-def find_mismatch(hello: HelloReply, nonce: bytes, before: Root, now: Root) -> str | None:
+def find_mismatch(
+    hello: HelloReply, nonce: bytes, before: Root, now: Root, *, is_same_kernel: bool = True
+) -> str | None:
     """Why the box does not see this workspace, in words; None when it does.
 
-    The user may edit while the box starts, so an entry may look as it did before or as it does now.
+    Without `is_same_kernel` the names alone prove it, above all the one that nobody else can know. The user may edit
+    while the box starts, so an entry may look as it did before or as it does now.
     """
     own = read_boot_id()
-    if not own or hello.boot_id != own:
+    if is_same_kernel and (not own or hello.boot_id != own):
         return "the engine runs on another machine or kernel"
     try:
         seen = _decode(hello.workspace_root)
