@@ -83,3 +83,17 @@ for copies in [], [(99, 1)]:
 """
     assert _run(script, by_vfork=by_vfork) == ["1", "9"]
     assert not (tmp_path / "ran").exists()
+
+
+def test_each_program_has_the_environment_it_is_given(by_vfork: bool) -> None:
+    script = """
+env = {b"A": b"1"}
+for change in ({}, {b"A": b"2"}, {}, {b"B": b"3"}):
+    env.update(change)
+    ours, theirs = os.pipe()
+    pid = starter.start(b"/usr/bin/env", [b"env"], env, [(theirs, 1)], UID, GID)
+    os.close(theirs)
+    print(",".join(sorted(b"".join(iter(lambda: os.read(ours, 4096), b"")).decode().split())))
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+    assert _run(script, by_vfork=by_vfork) == ["A=1", "A=2", "A=2", "A=2,B=3"]

@@ -40,6 +40,9 @@ class Starter:
     def __init__(self, *, by_vfork: bool = os.uname().machine == "x86_64") -> None:
         place = _map_code(_WALK) if by_vfork else None
         self._walk = None if place is None else _Walk(place)
+        self._env: dict[bytes, bytes] = {}
+        """Of the latest start, and as the kernel reads it: the next one has mostly the same."""
+        self._pairs: ctypes.Array[ctypes.c_char_p] = (ctypes.c_char_p * 1)()
         self.ticket = 0 if place is None else int.from_bytes(os.urandom(8), "little")
         """Goes along with the start of a program as an argument that the call does not have: a filter knows by it what
         was started here. 0: there is none."""
@@ -61,14 +64,16 @@ class Starter:
             return _start_by_fork(path, argv, env, copies, uid, gid)
         name = ctypes.c_char_p(path)
         words = (ctypes.c_char_p * (len(argv) + 1))(*argv)
-        pairs = (ctypes.c_char_p * (len(env) + 1))(*[name + b"=" + value for name, value in env.items()])
+        if env != self._env:
+            self._env = dict(env)
+            self._pairs = (ctypes.c_char_p * (len(env) + 1))(*[name + b"=" + value for name, value in env.items()])
         calls = [_SETSID, 0, 0, 0]
         for ours, its in copies:
             calls += (_DUP3, ours, its, 0) if ours != its else (_FCNTL, ours, _F_SETFD, 0)
         # SECURITY: every one must succeed, or the program never starts: it would run as root (test_spawn.py). The ids
         # are the child's alone. It still shares this memory, which changed ids must not open (suid_dumpable 1).
         calls += (_SETRESGID, gid, gid, gid, _SETRESUID, uid, uid, uid, _PRCTL, _PR_SET_DUMPABLE, 0, 0)
-        calls += (_EXECVE, _find(name), ctypes.addressof(words), ctypes.addressof(pairs))
+        calls += (_EXECVE, _find(name), ctypes.addressof(words), ctypes.addressof(self._pairs))
         error, table = ctypes.c_long(), (ctypes.c_long * len(calls))(*calls)
         pid = self._walk(table, ctypes.byref(error), self.ticket)
         if pid > 0 and error.value:
