@@ -26,6 +26,7 @@ from corral.schema.visible import visible
 _ENGINE_TIMEOUT_S = 600
 """Of one silent stretch, not of the whole build: an import answers only when all layers are on disk."""
 _KEEP_BUILDS = 3
+_KEEP_S = 24 * 3600.0
 _LABEL = "corral.image"
 _PROXY_NAMES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
@@ -161,9 +162,15 @@ def _run_build(
 
 
 def _drop_old_builds(engine: docker.DockerClient, *, keep: str) -> None:
-    """Removes the tags of all but the newest builds; one that a container uses stays, the engine sees to that."""
+    """Removes the tags of all but the newest builds.
+
+    One of the last day stays: two installations on one engine would take it from each other. One that a container uses
+    stays, too, the engine sees to that.
+    """
     builds = sorted(engine.api.images(IMAGE_NAME), key=lambda image: int(image["Created"]), reverse=True)
     for image in builds[_KEEP_BUILDS:]:
+        if time.time() - int(image["Created"]) < _KEEP_S:
+            continue
         for name in image["RepoTags"] or ():
             if name not in (keep, f"{IMAGE_NAME}:latest"):
                 with contextlib.suppress(APIError):
