@@ -10,6 +10,7 @@ from dataclasses import replace
 from corral.resource import find_data
 from corral.sandbox.image import expected_tag
 from corral.sandbox.image.base import base_key
+from corral.sandbox.image.build import find_old_builds
 from corral.sandbox.image.context import BuildContext, load_context
 
 
@@ -59,3 +60,17 @@ def test_the_dockerfile_needs_no_buildkit() -> None:
 def test_the_install_script_is_plain_sh() -> None:
     script = find_data("sandbox-image") / "install.sh"
     assert subprocess.run(["sh", "-n", script], capture_output=True, check=False).stderr == b""
+
+
+def test_old_builds_go_but_the_newest_three_and_those_of_the_last_day() -> None:
+    day = 24 * 3600
+    builds = [
+        {"Created": 10 * day - age, "RepoTags": [f"corral-sandbox:{age}"]} for age in (day + 3, 5, day - 1, 2 * day, 0)
+    ]
+    builds.append({"Created": 10 * day - 3 * day, "RepoTags": ["corral-sandbox:latest", "corral-sandbox:old"]})
+    builds.append({"Created": 0, "RepoTags": None})
+    assert find_old_builds(builds, now_s=10 * day) == [
+        f"corral-sandbox:{day + 3}",
+        f"corral-sandbox:{2 * day}",
+        "corral-sandbox:old",
+    ]

@@ -11,7 +11,7 @@ import io
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -162,16 +162,16 @@ def _run_build(
 
 
 def _drop_old_builds(engine: docker.DockerClient, *, keep: str) -> None:
-    """Removes the tags of all but the newest builds.
+    """One that a container uses stays, the engine sees to that."""
+    for name in find_old_builds(engine.api.images(IMAGE_NAME), now_s=time.time()):
+        if name != keep:
+            with contextlib.suppress(APIError):
+                engine.api.remove_image(name)
 
-    One of the last day stays: two installations on one engine would take it from each other. One that a container uses
-    stays, too, the engine sees to that.
-    """
-    builds = sorted(engine.api.images(IMAGE_NAME), key=lambda image: int(image["Created"]), reverse=True)
-    for image in builds[_KEEP_BUILDS:]:
-        if time.time() - int(image["Created"]) < _KEEP_S:
-            continue
-        for name in image["RepoTags"] or ():
-            if name not in (keep, f"{IMAGE_NAME}:latest"):
-                with contextlib.suppress(APIError):
-                    engine.api.remove_image(name)
+
+def find_old_builds(images: Iterable[Mapping[str, Any]], *, now_s: float) -> list[str]:
+    """Tags of all but the newest builds. One of the last day is none: two installations on one engine would take it
+    from each other."""
+    builds = sorted(images, key=lambda image: int(image["Created"]), reverse=True)
+    old = [image for image in builds[_KEEP_BUILDS:] if now_s - int(image["Created"]) >= _KEEP_S]
+    return [name for image in old for name in image["RepoTags"] or () if name != f"{IMAGE_NAME}:latest"]
