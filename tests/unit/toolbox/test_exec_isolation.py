@@ -81,8 +81,9 @@ for pid in (1, os.getppid()):
 
 
 def test_kill_of_everything_reaches_only_the_same_user(box: Client) -> None:
-    neighbour = box.request("exec", {"argv": ["sleep", "30"]})
-    box.shell("true")
+    out = box.open_stream()
+    neighbour = box.start_shell("echo up; exec sleep 30", stdout=out)
+    box.wait_until(lambda: bool(box.streams[out]))
     assert box.shell("kill -9 -1; echo still here").stdout == b"still here\n"
     assert box.wait(neighbour)["result"]["signal"] == 9
     assert box.shell("echo alive").outcome == ("exited", 0, b"alive\n", b"")

@@ -139,7 +139,7 @@ def test_large_input_flows_under_credit(box: Client) -> None:
 def test_an_answer_tells_of_the_end_of_its_streams(box: Client) -> None:
     """No message of its own for each; only what outlives the call is told later."""
     quiet, kept = box.open_stream(), box.open_stream()
-    done = box.shell("sleep 0.3 2>&- & exit 3", stdout=kept, stderr=quiet)
+    done = box.shell("exec 2>&-; sleep 0.3 & exit 3", stdout=kept, stderr=quiet)
     assert (done.raw["stdout"]["closed"], done.raw["stderr"]["closed"]) == (False, True)
     assert kept not in box.closed
     assert box.wait_closed(kept) == b""
