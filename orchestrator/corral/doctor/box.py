@@ -6,7 +6,7 @@ engine says stands beside, and neither alone is believed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from corral.doctor.check import Check, Status
 from corral.doctor.kernel import soften
 from corral.sandbox.ability import LANDLOCK, has_own_kernel
-from corral.sandbox.base import BoxInfo
+from corral.sandbox.base import MAPPED, BoxInfo
 from corral.sandbox.spec import Limits
 from corral.schema.visible import visible
 
@@ -40,6 +40,7 @@ class InsideFacts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     user_ids: Annotated[list[int], Field(max_length=100)]
+    user_map: Annotated[list[int], Field(max_length=1020)]
     status: _Answers
     limits: Annotated[dict[_Text, int], Field(max_length=20)]
     descriptors: _Texts
@@ -69,6 +70,7 @@ def judge_inside(facts: InsideFacts, info: BoxInfo, *, host_name: str, debug: bo
         _require(
             "user", 0 not in facts.user_ids, f"commands run as user {max(facts.user_ids, default=0)}, never as root"
         ),
+        *_judge_mapping(facts.user_map, info),
         _forbid("capabilities", capabilities, "commands have no capability, and can gain none"),
         _require("new privileges", status.get("NoNewPrivs") == "1", "no program gives more rights (no_new_privs)"),
         _require("filter", status.get("Seccomp") == "2", "system calls are filtered"),
@@ -92,6 +94,14 @@ def judge_inside(facts: InsideFacts, info: BoxInfo, *, host_name: str, debug: bo
         _judge_limits(facts.limits, info.limits),
     )
     return tuple(soften(checks, toolbox=toolbox)) if is_own else checks
+
+
+def _judge_mapping(user_map: list[int], info: BoxInfo) -> Iterator[Check]:
+    """Only where the engine maps ids: that this box has them."""
+    first = info.facts.get(MAPPED)
+    if first is not None:
+        holds = user_map[:1] == [0] and user_map[1:2] == [int(first)]
+        yield _require("mapped users", holds, f"root of the box is user {first} of the host (userns-remap)")
 
 
 def judge_toolbox(info: BoxInfo) -> tuple[Check, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from corral.doctor.check import Check, Status
+from corral.errors import SandboxError
 from corral.sandbox.image import ImageReport
 from corral.sandbox.probe import EngineFacts, EngineProblem, NoEngine
+from corral.sandbox.remap import SUBIDS, read_remap
 from corral.schema.visible import visible
 
 MIN_API = (1, 41)
@@ -66,9 +68,15 @@ def _judge_cgroup(facts: EngineFacts) -> Check:
 
 
 def _judge_users(facts: EngineFacts) -> Check:
-    for name, meaning in (("rootless", "the engine runs without root"), ("userns", "userns-remap is on")):
-        if name in facts.security:
-            return Check("users", Status.WARN, meaning, "the workspace is copied in where overlay cannot be mounted")
+    if "userns" in facts.security:
+        try:
+            remap = read_remap(facts.root_dir, kernel=facts.kernel, subids=SUBIDS if facts.is_local else None)
+        except SandboxError as error:
+            return Check("users", Status.FAIL, error.message, error.hint)
+        return Check("users", Status.OK, f"{remap.describe()}: boxes use it")
+    if "rootless" in facts.security:
+        hint = "the workspace is copied in where overlay cannot be mounted"
+        return Check("users", Status.WARN, "the engine runs without root", hint)
     return Check("users", Status.OK, "container users are the host's users")
 
 

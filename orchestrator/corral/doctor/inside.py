@@ -113,10 +113,13 @@ def look_at_kernel() -> dict[str, object]:
 def look_at_myself() -> dict[str, object]:
     with open("/proc/self/status", encoding="ascii") as file:
         status = dict(line.rstrip("\n").split(":", 1) for line in file)
+    with open("/proc/self/uid_map", encoding="ascii") as file:
+        user_map = [int(word) for word in file.read().split()]
     names = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
     limits = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{kind}"))[1] for name, kind in LIMITS.items()}
     return {
         "user_ids": sorted({*os.getresuid(), *os.getresgid(), *os.getgroups()}),
+        "user_map": user_map,
         "status": {name: status.get(name, "?").strip() for name in names},
         "limits": limits,
         "descriptors": [name for name in os.listdir("/proc/self/fd") if int(name) > 2 and is_open(int(name))],

@@ -56,6 +56,10 @@ class MaskedFile:
     reason: str  # the pattern that matched, or "credentials in .git/config"
 
 
+MAPPED = "mapped_root"
+"""The fact of a box on an engine that maps user ids: who its root is on the engine's machine."""
+
+
 @dataclass(frozen=True)
 class BoxInfo:
     """What start() made, for people and the record."""
@@ -76,7 +80,7 @@ class BoxInfo:
     capabilities: tuple[str, ...] = ()  # what the toolbox can do on this kernel: sandbox.ability has the names
     start_s: float = 0.0
     limits: Limits = field(default_factory=Limits)  # as this machine could give them
-    facts: dict[str, str] = field(default_factory=dict)  # toolbox version, python, cgroup layout, shell
+    facts: dict[str, str] = field(default_factory=dict)  # toolbox version, python, cgroup layout, shell; MAPPED
 
 
 class Sandbox(Protocol):

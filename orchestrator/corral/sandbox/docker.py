@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 
 from corral.errors import BoxLost, ImageError, SandboxError, SandboxProtocolError
 from corral.sandbox.ability import HOST_KERNEL, describe_missing
-from corral.sandbox.base import NO_VARIABLES, BoxInfo, Sink
+from corral.sandbox.base import MAPPED, NO_VARIABLES, BoxInfo, Sink
 from corral.sandbox.box import Box, finish
 from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
 from corral.sandbox.channel.port import dial, open_tunnel
@@ -26,6 +26,7 @@ from corral.sandbox.guard import Stillness, describe_breach
 from corral.sandbox.halt import Halt
 from corral.sandbox.janitor import Janitor, start_janitor
 from corral.sandbox.labels import RUN, labels
+from corral.sandbox.remap import Remap
 from corral.sandbox.runtime import explain_failure, limit_start
 from corral.sandbox.spec import MAX_STREAMS, SANDBOX_IMAGE, Limits, SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace import (
@@ -74,6 +75,7 @@ class DockerSandbox(BoxOperations):
         self._box: Box | None = None
         self._preparing: asyncio.Future[PreparedWorkspace] | None = None
         self._prepared: PreparedWorkspace | None = None
+        self._remap: Remap | None = None
         self._searching: asyncio.Future[FoundSecrets] | None = None
         self._covering: asyncio.Future[None] | None = None
         self._after_start: asyncio.Future[None] | None = None
@@ -132,13 +134,22 @@ class DockerSandbox(BoxOperations):
     async def _prepare(self, *, copy_reason: str | None = None) -> tuple[ImageFacts, PreparedWorkspace]:
         """Image, workspace and its secret files, side by side."""
         self._searching = run_in_thread(lambda: find_secrets(self._spec), name="corral-secrets")
-        self._preparing = run_in_thread(
-            lambda: prepare_workspace(self._spec, force_copy_reason=copy_reason, is_covered=False),
-            name="corral-workspace",
-        )
+        self._preparing = self._start_preparing(copy_reason)
         image = await self._find_image()
+        if image.remap != self._remap:
+            # Until the engine has answered it is taken for one that maps no ids, as nearly all are.
+            self._remap = image.remap
+            await self._drop_preparing()
+            self._preparing = self._start_preparing(copy_reason)
         self._prepared = await asyncio.shield(self._preparing)
         return image, self._prepared
+
+    def _start_preparing(self, copy_reason: str | None) -> asyncio.Future[PreparedWorkspace]:
+        spec, remap = self._spec, self._remap
+        return run_in_thread(
+            lambda: prepare_workspace(spec, force_copy_reason=copy_reason, is_covered=False, remap=remap),
+            name="corral-workspace",
+        )
 
     async def _find_image(self) -> ImageFacts:
         """The spec's image; for our own by its plain name, the one made from this very installation where it is there.
@@ -187,6 +198,7 @@ class DockerSandbox(BoxOperations):
             image_env=image.env,
             image_volumes=image.volumes,
             hosts_file=prepared.write_hosts(HOSTS),
+            can_limit_ipc=self._remap is None or self._remap.can_limit_ipc,
         )
         assert self._janitor is not None
         self._box = Box(self._engine, self._janitor, self._spec.observe)
@@ -242,13 +254,13 @@ class DockerSandbox(BoxOperations):
             return None
         bounds = Bounds(limits.workspace_bytes, limits.workspace_inodes, limits.min_free_bytes)
         if self._engine.is_local and are_ours and self._box is not None:
-            self._stillness.halt = Halt.find(self._box.id, prepared.uid)
+            self._stillness.halt = Halt.find(self._box.id, prepared.host_uid)
         if prepared.upper is not None:
             meter: Meter = UpperMeter(
                 prepared.upper,
                 bounds.max_bytes,
                 bounds.max_inodes,
-                uid=prepared.uid,
+                uid=prepared.host_uid,
                 mount_point=self._spec.mount_point,
             )
         else:
@@ -267,6 +279,8 @@ class DockerSandbox(BoxOperations):
         spec, prepared, box = self._spec, self.prepared, self._box
         assert box is not None
         facts = {"toolbox": hello.version, "python": hello.python, "cgroup": hello.cgroup, "shell": hello.has_shell}
+        if self._remap is not None:
+            facts[MAPPED] = str(self._remap.first_uid)
         return BoxInfo(
             box_id=box.id,
             run_id=spec.run_id,
@@ -280,7 +294,11 @@ class DockerSandbox(BoxOperations):
             gid=prepared.gid,
             network=spec.network,
             masked=prepared.masked,
-            warnings=(*prepared.warnings, *describe_missing(hello.capabilities, is_watched=spec.watch)),
+            warnings=(
+                *prepared.warnings,
+                *describe_missing(hello.capabilities, is_watched=spec.watch),
+                *(self._remap.warnings if self._remap else ()),
+            ),
             capabilities=tuple(sorted(visible(name, limit=100) for name in hello.capabilities)),
             start_s=start_s,
             limits=spec.limits,
@@ -350,11 +368,15 @@ class DockerSandbox(BoxOperations):
         for pending in (self._searching, self._covering, self._after_start):
             if pending is not None:
                 await asyncio.gather(pending, return_exceptions=True)
-        if self._preparing is not None:
-            preparing, self._preparing = self._preparing, None
-            await asyncio.wait((preparing,))
-            if not preparing.cancelled() and preparing.exception() is None:
-                await run_in_thread(preparing.result().discard, name="corral-workspace")
+        await self._drop_preparing()
+
+    async def _drop_preparing(self) -> None:
+        if self._preparing is None:
+            return
+        preparing, self._preparing = self._preparing, None
+        await asyncio.wait((preparing,))
+        if not preparing.cancelled() and preparing.exception() is None:
+            await run_in_thread(preparing.result().discard, name="corral-workspace")
 
 
 def _name_own_image() -> str:

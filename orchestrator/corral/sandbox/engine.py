@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from corral.errors import EngineTimeout, EngineUnavailable, ImageError, SandboxError
+from corral.sandbox.remap import Remap, find_remap, rules_out_remap
 from corral.schema.visible import visible
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class ImageFacts:
     id: str
     env: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
+    remap: Remap | None = None
+    """Of the engine that has it."""
 
 
 class ObjectGone(SandboxError):
@@ -139,7 +142,16 @@ class Engine:
             raw["Id"],
             tuple(config.get("Env") or ()),
             tuple(config.get("Volumes") or ()),
+            await self._find_remap(raw),
         )
+
+    async def _find_remap(self, image: Mapping[str, Any]) -> Remap | None:
+        """Whether containers have other user ids than this machine. An overlay2 engine that maps none has said so with
+        the image: a question of its own would cost each start 10 ms."""
+        if rules_out_remap(image):
+            return None
+        info = await self.call("describe itself", lambda client: client.info())
+        return find_remap(info, is_local=self.is_local)
 
     async def create_container(self, config: Config, name: str) -> str:
         """Returns the id. The name is the caller's, so that one made after the limit can be found and removed."""

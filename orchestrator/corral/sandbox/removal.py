@@ -46,6 +46,7 @@ def _build_config(path: Path, image: str) -> dict[str, object]:
         "Labels": labels(path.parent.parent.name, "removal"),
         "HostConfig": {
             "NetworkMode": "none",
+            "UsernsMode": "host",  # the files are this host's root's; mapped ids could not touch them
             "ReadonlyRootfs": True,
             "CapDrop": ["ALL"],
             "CapAdd": ["DAC_OVERRIDE", "FOWNER"],

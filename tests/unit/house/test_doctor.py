@@ -55,7 +55,7 @@ def test_another_runtime_must_start_something() -> None:
         ({"api_version": "1.40"}, {"engine": Status.FAIL}),
         ({"api_version": "odd"}, {"engine": Status.FAIL}),
         ({"security": ("apparmor",)}, {"seccomp": Status.FAIL}),
-        ({"security": ("seccomp", "userns")}, {"users": Status.WARN}),
+        ({"security": ("seccomp", "userns")}, {"users": Status.FAIL}),  # and it does not say to which ids
         ({"security": ("seccomp", "rootless")}, {"users": Status.WARN}),
         ({"missing_limits": ("swap",)}, {"cgroup": Status.WARN}),
         ({"runtimes": ("crun",)}, {"runtime": Status.FAIL}),
@@ -66,6 +66,12 @@ def test_each_lack_is_told_with_a_hint(change: dict[str, object], expected: dict
     checks = judge_engine(replace(GOOD, **change), IMAGE, runtime="runc")  # type: ignore[arg-type]
     assert statuses(checks) == expected
     assert all(check.hint for check in checks if check.status is not Status.OK)
+
+
+def test_mapped_user_ids_are_told() -> None:
+    facts = replace(GOOD, security=("seccomp", "userns"), root_dir="/var/lib/docker/231072.231072")
+    (check,) = (check for check in judge_engine(facts, IMAGE, runtime="runc") if check.name == "users")
+    assert check == Check("users", Status.OK, "root of a box is user 231072 of this host (userns-remap): boxes use it")
 
 
 def test_a_missing_and_an_old_image_are_told_apart() -> None:

@@ -11,12 +11,13 @@ from pydantic import ValidationError
 
 from corral.doctor import Check, Status
 from corral.doctor.box import InsideFacts, judge_engine_view, judge_inside, judge_toolbox, show_score
-from corral.sandbox.base import BoxInfo
+from corral.sandbox.base import MAPPED, BoxInfo
 from corral.sandbox.spec import WorkspaceMode
 
 INFO = BoxInfo("id", "run", "corral-sandbox", "sha256:1", "runc", WorkspaceMode.OVERLAY, "", "/workspace", 7, 7)
 INSIDE: dict[str, Any] = {
     "user_ids": [1879048192],
+    "user_map": [0, 0, 4294967295],
     "status": {
         **{f"Cap{kind}": "0" * 16 for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")},
         "NoNewPrivs": "1",
@@ -156,6 +157,17 @@ def test_debuggers_are_a_warning_and_their_calls_are_expected() -> None:
     assert named(checks) == {"profile": Status.WARN}
     assert inside(debug=True, calls={"bpf": "EPERM", "ptrace": "ESRCH"}) == {}
     assert inside(debug=False, calls={"bpf": "EPERM", "ptrace": "ESRCH"}) == {"system calls": Status.FAIL}
+
+
+@pytest.mark.parametrize(
+    ("user_map", "status"),
+    [([0, 100000, 65536], Status.OK), ([0, 0, 4294967295], Status.FAIL), ([], Status.FAIL)],
+)
+def test_mapped_users_are_checked_from_inside(user_map: list[int], status: Status) -> None:
+    facts = InsideFacts.model_validate({**copy.deepcopy(INSIDE), "user_map": user_map})
+    info = replace(INFO, facts={MAPPED: "100000"})
+    found = {check.name: check.status for check in judge_inside(facts, info, host_name="", debug=False)}
+    assert found["mapped users"] is status
 
 
 def test_a_missing_second_layer_is_a_warning() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import threading
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from corral.errors import EngineTimeout, EngineUnavailable, ImageError, SandboxError
-from corral.sandbox.engine import Engine, _explain, run_in_thread
+from corral.sandbox.engine import Engine, ImageFacts, _explain, run_in_thread
+from corral.sandbox.remap import Remap
 
 Answer = Callable[[str], tuple[int, str]]
 
@@ -153,12 +155,32 @@ async def test_an_engine_that_dropped_our_version_is_asked_for_its_own(raw: RawE
             return 200, '{"ApiVersion":"1.52","MinAPIVersion":"1.44"}'
         if path.startswith("/v1.41/"):
             return 400, '{"message":"client version 1.41 is too old. Minimum supported API version is 1.44"}'
-        return 200, '{"Id":"sha256:1","Config":{"Env":["A=1"]}}'
+        place = '"GraphDriver":{"Data":{"UpperDir":"/d/overlay2/1/diff"}}'
+        return 200, '{"Id":"sha256:1","Config":{"Env":["A=1"]},' + place + "}"
 
     raw.answer = answer
     facts = await open_engine(tmp_path).inspect_image("x")
     assert (facts.id, facts.env) == ("sha256:1", ("A=1",))
     assert raw.paths == ["/v1.41/images/x/json", "/version", "/v1.52/images/x/json"]
+
+
+@pytest.mark.parametrize(
+    ("place", "asks", "remap"),
+    [
+        ({"UpperDir": "/var/lib/docker/overlay2/1/diff"}, False, None),
+        ({"UpperDir": "/d/100000.100000/overlay2/1/diff"}, True, Remap(100000, 100000)),
+        (None, True, Remap(100000, 100000)),
+    ],
+)
+async def test_an_engine_is_asked_for_its_ids_only_where_the_image_leaves_it_open(
+    raw: RawEngine, tmp_path: Path, place: object, asks: bool, remap: Remap | None
+) -> None:
+    info = {"SecurityOptions": ["name=userns"], "DockerRootDir": "/d/100000.100000", "KernelVersion": "6.9.0"}
+    image = {"Id": "sha256:1", "Config": {}, "GraphDriver": {"Data": place}}
+    raw.answer = lambda path: (200, json.dumps(info if path.endswith("/info") else image))
+    facts = await open_engine(tmp_path).inspect_image("x")
+    assert facts == ImageFacts("sha256:1", remap=remap)
+    assert raw.paths == ["/v1.41/images/x/json", *(["/v1.41/info"] if asks else [])]
 
 
 async def test_an_error_of_a_thread_reaches_the_task() -> None:

@@ -1,4 +1,7 @@
-"""As whom untrusted code runs: the user's own ids, or for root one id per box from a reserved range."""
+"""As whom untrusted code runs: the user's own ids, or for root one id per box from a reserved range.
+
+On an engine that maps ids the range is the engine's, and the box's id is another outside than inside.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.errors import SandboxError
+from corral.sandbox.remap import Remap
 from corral.sandbox.workspace.kernel.idmap import BOX_IDS, FIRST_BOX_ID, IdMap
 
 _LOCKS = Path("/run/corral/ids")
@@ -22,9 +26,11 @@ class BoxOwner:
 
     uid: int
     gid: int
-    users: IdMap
+    users: IdMap  # to what the box's files and processes have on this host
     groups: IdMap
     lock: int | None  # a descriptor; as long as it is open no other box of this host gets the id
+    host_uid: int  # the same user and group as this host sees them
+    host_gid: int
 
     @property
     def is_mapped(self) -> bool:
@@ -35,24 +41,55 @@ class BoxOwner:
         """Give the id back. Once only."""
         if self.lock is not None:
             with contextlib.suppress(OSError):
-                os.unlink(_LOCKS / str(self.uid))
+                os.unlink(_LOCKS / str(self.host_uid))
             os.close(self.lock)
 
 
-def choose_owner(workspace: os.stat_result, preferred_uid: int | None) -> BoxOwner:
-    """The ids for a box over this workspace; `preferred_uid` is the one an earlier box over the same changes had."""
-    user = os.geteuid()
+def choose_owner(workspace: os.stat_result, preferred_uid: int | None, remap: Remap | None = None) -> BoxOwner:
+    """The ids for a box over this workspace; `preferred_uid` is the one an earlier box over the same changes had here.
+
+    `remap` is the engine's. Raises SandboxError.
+    """
+    user, group = os.geteuid(), os.getegid()
     if user != 0:
-        return BoxOwner(user, os.getegid(), IdMap(user, user), IdMap(os.getegid(), os.getegid()), None)
-    number, lock = _reserve_id(preferred_uid)
+        if remap is not None:
+            user, group = _pick_mapped(user, remap), _pick_mapped(group, remap)
+            return _own(user, group, remap.first_uid + user, remap.first_gid + group)
+        return _own(user, group, user, group)
+    if remap is None:
+        ids = range(FIRST_BOX_ID, FIRST_BOX_ID + BOX_IDS)
+        number, lock = _reserve_id(preferred_uid if preferred_uid in ids else None, ids)
+        inside, host_gid = number, number
+    else:
+        ids = range(remap.first_uid + remap.box_ids.start, remap.first_uid + remap.box_ids.stop)
+        if preferred_uid is not None and preferred_uid not in ids:
+            raise SandboxError(
+                f"the run's changes belong to user id {preferred_uid}, which the engine's containers do not have",
+                hint="go on with the engine that the run was started on",
+            )
+        number, lock = _reserve_id(preferred_uid, ids)
+        inside = number - remap.first_uid
+        host_gid = remap.first_gid + inside
     # SECURITY: untrusted code never runs as uid 0, nor as any user of this host.
     # test_workspace_docker.py::test_box_user_is_nobody_of_this_host
-    return BoxOwner(number, number, IdMap(workspace.st_uid, number), IdMap(workspace.st_gid, number), lock)
+    return BoxOwner(
+        inside, inside, IdMap(workspace.st_uid, number), IdMap(workspace.st_gid, host_gid), lock, number, host_gid
+    )
 
 
-def _reserve_id(preferred: int | None) -> tuple[int, int]:
+def _own(uid: int, gid: int, host_uid: int, host_gid: int) -> BoxOwner:
+    """An ordinary user's: nothing is mapped, and nobody else is to be kept off."""
+    return BoxOwner(uid, gid, IdMap(host_uid, host_uid), IdMap(host_gid, host_gid), None, host_uid, host_gid)
+
+
+def _pick_mapped(own: int, remap: Remap) -> int:
+    """The user's own number where the engine's containers have it: it is another user here in any case."""
+    return own if own < remap.box_ids.stop else remap.box_ids.start
+
+
+def _reserve_id(preferred: int | None, ids: range) -> tuple[int, int]:
     os.makedirs(_LOCKS, mode=0o700, exist_ok=True)
-    if preferred is not None and FIRST_BOX_ID <= preferred < FIRST_BOX_ID + BOX_IDS:
+    if preferred is not None:
         lock = _try_lock(preferred)
         if lock is None:
             raise SandboxError(
@@ -60,7 +97,7 @@ def _reserve_id(preferred: int | None) -> tuple[int, int]:
             )
         return preferred, lock
     for _ in range(_TRIES):
-        number = FIRST_BOX_ID + secrets.randbelow(BOX_IDS)
+        number = secrets.choice(ids)
         lock = _try_lock(number)
         if lock is not None:
             return number, lock

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from corral.errors import ConfigError, RecordError, SandboxError, WorkspaceError
 from corral.sandbox.base import MaskedFile
+from corral.sandbox.remap import Remap
 from corral.sandbox.spec import SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace.baseline import Baseline, load_baseline, write_baseline
 from corral.sandbox.workspace.copy import check_size, describe_copy_mount
@@ -28,18 +29,23 @@ _PATH = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def prepare_workspace(
-    spec: SandboxSpec, *, force_copy_reason: str | None = None, is_covered: bool = True
+    spec: SandboxSpec,
+    *,
+    force_copy_reason: str | None = None,
+    is_covered: bool = True,
+    remap: Remap | None = None,
 ) -> PreparedWorkspace:
     """Make the workspace ready for one box. Blocks for milliseconds; call it in a thread.
 
     Not `is_covered`: secret files are not masked yet, and cover_secrets() must have been done before the box starts.
     With `force_copy_reason` a copy is made although the spec would allow the overlay: the engine proved blind.
-    Discard the first attempt before. Raises WorkspaceError and ConfigError (the user acts), SandboxError.
+    Discard the first attempt before. `remap` says what the engine maps user ids to.
+    Raises WorkspaceError and ConfigError (the user acts), SandboxError.
     """
     root = check_workspace(spec.workspace, spec.run_dir, force=spec.force)
     with contextlib.ExitStack() as undo:
         try:
-            prepared = _Preparation(spec, root, undo).run(force_copy_reason)
+            prepared = _Preparation(spec, root, undo, remap).run(force_copy_reason)
         except OSError as error:
             raise _explain(error, spec.run_dir) from error
     if is_covered:
@@ -123,8 +129,9 @@ def _find_first(prepared: PreparedWorkspace, dirs: BoxDirs) -> Baseline | None:
 class _Preparation:
     """The steps, and what they share. Everything they acquire is on `undo`."""
 
-    def __init__(self, spec: SandboxSpec, root: bytes, undo: contextlib.ExitStack) -> None:
+    def __init__(self, spec: SandboxSpec, root: bytes, undo: contextlib.ExitStack, remap: Remap | None) -> None:
         self.spec = spec
+        self.remap = remap
         self.root = root
         self.undo = undo
         self.dirs = BoxDirs(spec.run_dir / "box")
@@ -168,14 +175,15 @@ class _Preparation:
 
     def _choose_owner(self) -> BoxOwner:
         """The same id again for a second box: the changes of the first belong to it."""
-        memory = self.dirs.box / "uid"
+        # Apart: a start takes an engine for a plain one until it hears otherwise, and must not forget the id meanwhile.
+        memory = self.dirs.box / ("uid" if self.remap is None else "uid-remapped")
         preferred: int | None = None
         with contextlib.suppress(FileNotFoundError, ValueError):
             preferred = int(memory.read_text(encoding="ascii"))
-        owner = choose_owner(os.fstat(self.descriptor), preferred)
+        owner = choose_owner(os.fstat(self.descriptor), preferred, self.remap)
         self.undo.callback(owner.release)
-        if preferred != owner.uid:
-            memory.write_text(str(owner.uid), encoding="ascii")
+        if preferred != owner.host_uid:
+            memory.write_text(str(owner.host_uid), encoding="ascii")
         return owner
 
     def _choose_view(self, owner: BoxOwner, force_copy_reason: str | None) -> tuple[Overlay | None, str]:
@@ -185,6 +193,11 @@ class _Preparation:
             return None, "asked for"
         if force_copy_reason is not None:
             obstacle = Obstacle(force_copy_reason, "use copy mode, or an engine on this machine")
+        elif self.remap is not None and not owner.is_mapped:
+            obstacle = Obstacle(
+                "the engine maps user ids (userns-remap), and only root can give a box files of such an id",
+                "use copy mode, or run as root",
+            )
         else:
             found = find_obstacle(self.root, self.dirs.upper, self.dirs.work, self.table)
             view = found or build_overlay(self.descriptor, self.root, self.spec, self.dirs, owner)
@@ -202,6 +215,7 @@ class _Preparation:
             mode_reason="",
             uid=owner.uid,
             gid=owner.gid,
+            host_uid=owner.host_uid,
             mount=describe_mount(overlay, self.spec),
             base=Baseline(WorkspaceMode.OVERLAY, self.root, _now_ns()),
             spec=self.spec,
@@ -214,7 +228,8 @@ class _Preparation:
     def _finish_copy(self, owner: BoxOwner, reason: str) -> PreparedWorkspace:
         measured = measure(self.descriptor)
         check_size(measured, self.spec)
-        mount, warning = describe_copy_mount(self.spec, measured, os.fstat(self.descriptor), owner.uid, owner.gid)
+        root = os.fstat(self.descriptor)
+        mount, warning = describe_copy_mount(self.spec, measured, root, owner.host_uid, owner.host_gid)
         if warning:
             self.notes.append(warning)
         return PreparedWorkspace(
@@ -222,6 +237,7 @@ class _Preparation:
             mode_reason=reason,
             uid=owner.uid,
             gid=owner.gid,
+            host_uid=owner.host_uid,
             mount=mount,
             base=Baseline(WorkspaceMode.COPY, self.root, _now_ns()),
             spec=self.spec,

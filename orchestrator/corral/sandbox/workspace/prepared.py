@@ -30,6 +30,8 @@ class PreparedWorkspace:
     """Why it is not the overlay, in words; "" for the overlay."""
     uid: int
     gid: int
+    host_uid: int
+    """The same user as this host sees it: another number where the engine maps ids."""
     mount: dict[str, object]
     """The entry for HostConfig.Mounts."""
     base: Baseline
