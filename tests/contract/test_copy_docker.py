@@ -68,6 +68,12 @@ async def test_a_tree_that_fits_lies_in_memory_with_its_limits(spec: SandboxSpec
     assert (box.info.warnings, patch) == ((), None)
 
 
+async def test_a_workspace_closed_to_others_is_filled(spec: SandboxSpec) -> None:
+    spec.workspace.chmod(0o700)
+    told, patch, _ = await run(spec, "stat -c %a .; cat file; echo two >> file")
+    assert (told, names(patch)) == (b"700\none\n", {"file": "modified"})
+
+
 async def test_fifty_thousand_files(spec: SandboxSpec) -> None:
     for number in range(100):
         folder = spec.workspace / f"d{number}"

@@ -64,7 +64,7 @@ class OwnEngine:
         (place / "daemon.json").write_text(json.dumps({"runtimes": self._runtimes}))
         arguments += ["--config-file", f"{place}/daemon.json"]
         with open(place / "log", "ab") as log:
-            self._process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(self.wrap(arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             # A plain connection first: docker-py leaves its socket open when there is nobody to connect to.
@@ -76,6 +76,10 @@ class OwnEngine:
                 return
             time.sleep(0.2)
         pytest.fail(f"the engine does not start: {(place / 'log').read_text()[-2000:]}")
+
+    def wrap(self, arguments: list[str]) -> list[str]:
+        """What is run: the engine's command line, or what becomes it."""
+        return arguments
 
     def stop(self, number: signal.Signals) -> None:
         """End it: SIGTERM in order, SIGKILL as a crash does."""

@@ -37,7 +37,8 @@ class Remap:
     @property
     def box_ids(self) -> range:
         """What boxes run as, seen from inside: the upper half, where users of an image seldom are."""
-        return range(self.size // 2, min(self.size, _NOBODY))
+        usable = min(self.size, USUAL_SIZE)
+        return range(usable // 2, min(usable, _NOBODY))
 
     @property
     def warnings(self) -> tuple[str, ...]:

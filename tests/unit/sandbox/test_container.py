@@ -126,3 +126,10 @@ def test_names_are_random() -> None:
 
 def test_the_profile_is_shipped() -> None:
     assert load_seccomp_profile().startswith("{")
+
+
+def test_ipc_bounds_are_left_out_only_where_nobody_can_set_them() -> None:
+    host, bare = build()["HostConfig"], build(can_limit_ipc=False)["HostConfig"]
+    assert isinstance(host, dict) and isinstance(bare, dict)
+    assert sorted(host["Sysctls"]) == ["kernel.msgmni", "kernel.sem", "kernel.shmall"]
+    assert bare == {**host, "Sysctls": {}}
