@@ -12,6 +12,7 @@ import pytest
 from tests.contract.workspace_box import open_box, require_engine
 
 from corral.sandbox.labels import OWNER_PID
+from corral.sandbox.remap import Remap
 from corral.sandbox.spec import SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace import cover_secrets, find_secrets, load_baseline, prepare_workspace
 from corral.sandbox.workspace.kernel.idmap import FIRST_BOX_ID, IdMap, attach_idmapped_clone
@@ -137,6 +138,21 @@ def test_refusals_leave_nothing_behind(tmp_path: Path) -> None:
     first.discard()
     assert find_own_link_dirs() == before
     assert f"{tmp_path}" not in Path("/proc/self/mountinfo").read_text()
+
+
+@needs_root
+def test_a_box_with_mapped_ids_finds_its_changes_again(tmp_path: Path) -> None:
+    """Each start takes the engine for one that maps nothing until it hears otherwise."""
+    spec, remap = make_spec(tmp_path), Remap(1_900_000_000, 1_950_000_000)
+    seen = []
+    for _ in range(2):
+        prepare_workspace(spec, is_covered=False).discard()
+        prepared = prepare_workspace(spec, remap=remap)
+        upper = (tmp_path / "run/box/upper").stat()
+        seen.append((prepared.mode, prepared.uid, upper.st_uid, upper.st_gid))
+        prepared.discard()
+    uid = seen[0][1]
+    assert seen == [(WorkspaceMode.OVERLAY, uid, 1_900_000_000 + uid, 1_950_000_000 + uid)] * 2
 
 
 @pytest.mark.docker

@@ -373,8 +373,9 @@ class DockerSandbox(BoxOperations):
     async def _drop_preparing(self) -> None:
         if self._preparing is None:
             return
-        preparing, self._preparing = self._preparing, None
+        preparing = self._preparing
         await asyncio.wait((preparing,))
+        self._preparing = None  # not before: who is cancelled here leaves it to dispose()
         if not preparing.cancelled() and preparing.exception() is None:
             await run_in_thread(preparing.result().discard, name="corral-workspace")
 

@@ -83,8 +83,8 @@ def _own(uid: int, gid: int, host_uid: int, host_gid: int) -> BoxOwner:
 
 
 def _pick_mapped(own: int, remap: Remap) -> int:
-    """The user's own number where the engine's containers have it: it is another user here in any case."""
-    return own if own < remap.box_ids.stop else remap.box_ids.start
+    """The user's own number, unless it is root's or not in the range: here it is another user's in any case."""
+    return own if 0 < own < remap.box_ids.stop else remap.box_ids.start
 
 
 def _reserve_id(preferred: int | None, ids: range) -> tuple[int, int]:
