@@ -40,6 +40,8 @@ class ImageFacts:
     id: str
     env: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
+    platform: str = ""
+    """`linux/amd64`, `linux/arm64`."""
 
 
 class ObjectGone(SandboxError):
@@ -139,6 +141,7 @@ class Engine:
             raw["Id"],
             tuple(config.get("Env") or ()),
             tuple(config.get("Volumes") or ()),
+            f"{raw.get('Os', '')}/{raw.get('Architecture', '')}",
         )
 
     async def create_container(self, config: Config, name: str) -> str:
