@@ -31,6 +31,8 @@ class Place:
 
     root: Path
     image: str
+    base: str
+    """What the image stands on: the same distribution, and nothing of corral."""
 
     @classmethod
     def make(cls, parent: Path | None) -> Place:
@@ -39,7 +41,7 @@ class Place:
             raise SystemExit("there is no sandbox image: corral image build")
         parent = parent or Path(platformdirs.user_data_dir("corral", appauthor=False))
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return cls(Path(tempfile.mkdtemp(prefix="bench-", dir=parent)), image.tag)
+        return cls(Path(tempfile.mkdtemp(prefix="bench-", dir=parent)), image.tag, image.base)
 
     def remove(self) -> None:
         shutil.rmtree(self.root)
@@ -74,11 +76,11 @@ class Place:
         finally:
             run_dir.close()
 
-    def sandbox(self, workspace: Path, run_dir: RunDir) -> DockerSandbox:
-        return DockerSandbox(self.spec(workspace, run_dir))
+    def sandbox(self, workspace: Path, run_dir: RunDir, image: str | None = None) -> DockerSandbox:
+        return DockerSandbox(self.spec(workspace, run_dir, image))
 
-    def spec(self, workspace: Path, run_dir: RunDir) -> SandboxSpec:
-        return SandboxSpec(workspace, run_dir.path, run_dir.run_id, image=self.image)
+    def spec(self, workspace: Path, run_dir: RunDir, image: str | None = None) -> SandboxSpec:
+        return SandboxSpec(workspace, run_dir.path, run_dir.run_id, image=image or self.image)
 
 
 @contextlib.contextmanager

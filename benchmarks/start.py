@@ -35,6 +35,7 @@ async def measure(options: Options) -> Group:
             options.rounds(15, 5),
             {
                 "box": _first_result(place, small),
+                "other": _first_result(place, small, image=place.base),
                 "docker": _docker_cli(place, small),
                 "api": _bare_api(client, place.image),
                 "large": _first_result(place, large),
@@ -53,6 +54,13 @@ async def measure(options: Options) -> Group:
             "first result, in process, 20 files", engine["box"], "docker run, cp, exec", engine["docker"], limit=0.75
         ),
         compare("the same", engine["box"], "API create, start", engine["api"], limit=1.3),
+        compare(
+            "first result, an image that is not corral's",
+            engine["other"],
+            "the sandbox image",
+            engine["box"],
+            limit=1.15,
+        ),
         compare(f"first result, {size}", engine["large"], "20 files", engine["box"], limit=1.3),
         compare("`corral exec`, until its first output", cli["first"], "docker run, cp, exec", docker),
         compare(
@@ -63,11 +71,11 @@ async def measure(options: Options) -> Group:
     return Group("start", "First result from nothing", NOTE, rows)
 
 
-def _first_result(place: Place, workspace: Path) -> Contender:
+def _first_result(place: Place, workspace: Path, *, image: str | None = None) -> Contender:
     async def contender() -> float:
         began = time.perf_counter()
         with place.run_dir() as run_dir:
-            async with place.sandbox(workspace, run_dir) as box:
+            async with place.sandbox(workspace, run_dir, image) as box:
                 result = await box.shell("true")
                 seconds = time.perf_counter() - began
         assert result.exit_code == 0, result

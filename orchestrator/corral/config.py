@@ -170,7 +170,7 @@ class Settings(_Settings):
     """Everything a user may set, with the defaults."""
 
     image: Annotated[str, Field(min_length=1)] | None = None
-    """Image of the box. Default: the one `corral image build` makes."""
+    """Image of the box: any for Linux that the engine has. Default: the one `corral image build` makes."""
     mode: WorkspaceMode = WorkspaceMode.AUTO
     """How the workspace gets into the box. `auto`: `overlay` where the engine proves that it sees the directory, else
     `copy`."""
@@ -183,7 +183,8 @@ class Settings(_Settings):
     """Patterns (as in .gitignore) of files whose content the box must not see. Default: the built-in list; `[]` masks
     nothing."""
     data_dir: Path | None = None
-    """Where runs are kept; an absolute path. Default: the user's data directory."""
+    """Where runs are kept, set-up layers, and trees out of images; an absolute path. Default: the user's data
+    directory."""
     preset: Preset = "auto"
     """What an agent may do without being asked about."""
     policy: tuple[Path, ...] = ()
@@ -198,6 +199,14 @@ class Settings(_Settings):
     def runs_dir(self) -> Path:
         """The folder that has one folder per run."""
         return (self.data_dir or platformdirs.user_data_path("corral")) / "runs"
+
+    def layers_dir(self) -> Path:
+        """The folder that has one folder per name of a set-up layer."""
+        return self.runs_dir().with_name("layers")
+
+    def trees_dir(self) -> Path:
+        """The folder that has one folder per directory taken out of an image."""
+        return self.runs_dir().with_name("trees")
 
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path:

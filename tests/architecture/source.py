@@ -16,6 +16,7 @@ PACKAGES = {
     "corral": ROOT / "orchestrator" / "corral",
     "corral_protocol": ROOT / "toolbox" / "corral_protocol",
     "corral_toolbox": ROOT / "toolbox" / "corral_toolbox",
+    "corral_runtime": ROOT / "toolbox" / "corral_runtime",
 }
 
 

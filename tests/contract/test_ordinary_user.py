@@ -14,6 +14,7 @@ from pathlib import Path
 import docker
 import pytest
 from tests.support.command import SOCKET, Ran, User, corral, find_user, list_outcomes
+from tests.support.foreign_image import busybox_image
 
 USER = 54324
 DEMO = Path(__file__).parents[2] / "examples/demo"
@@ -188,3 +189,28 @@ def test_root_gives_what_it_applies_to_the_owner_of_the_workspace(person: Person
     assert corral("apply", str(ran.json()["run"])).code == 0
     assert (own / "n/new").read_text() == "new\n"
     assert owners(own) == {USER}
+
+
+def test_an_image_of_others_runs_on_its_own_tree(person: Person, docker_engine: docker.DockerClient) -> None:
+    image = busybox_image()
+    image.files |= {"testbed/a": (b"one\n", 0o644), "etc/passwd": (b"root:x:0:0::/:/bin/sh\n", 0o644)}
+    name = image.load(docker_engine)
+    try:
+        command = ("exec", "--image", name, "-C", "image:/testbed", "--", "sh", "-c")
+        first = person.corral(*command, "id -u; whoami; cat a; echo two > a; echo new > b; echo x > ~/x")
+        second = person.corral(*command, "cat a; ls")
+    finally:
+        docker_engine.api.remove_image(name)
+    assert (first.code, first.out) == (0, f"{USER}\nbox\none\n".encode()), first.err
+    assert (second.code, second.out) == (0, b"one\na\n"), second.err
+    assert person.sh("rm -r .data").returncode == 0
+
+
+def test_a_set_up_layer_is_the_users(person: Person, own: Path) -> None:
+    options = ("exec", "--image", person.image, "-C", str(own))
+    script = "mkdir -p deps; echo lib > deps/lib; ln deps/lib deps/hard; rm -r d; mkdir d; echo x > d/x"
+    kept = person.corral(*options, "--keep", "deps", "--", "sh", "-c", script)
+    assert (kept.code, "kept as layer deps" in kept.err) == (0, True), kept.err
+    used = person.corral(*options, "--from", "deps", "--", "sh", "-c", "cat deps/hard; ls d; echo more >> deps/lib")
+    assert (used.code, used.out) == (0, b"lib\nx\n"), used.err
+    assert person.sh("find .data/corral/layers ! -user $(id -u) | grep . && exit 1; rm -r .data").returncode == 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import docker
 import pytest
 from tests.contract.boxes import docker_maker, fake_maker, output
+from tests.support.foreign_image import busybox_image, lend_engine
 
 from corral.errors import BoxLost, ToolError
 from corral.sandbox.base import Sandbox
@@ -26,10 +28,21 @@ def workspace(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=[pytest.param("docker", marks=pytest.mark.docker), "fake"])
+@pytest.fixture(scope="module")
+def busybox(docker_engine: docker.DockerClient, sandbox_image: str) -> Iterator[str]:
+    """An image that has nothing of corral, nor Python, nor glibc."""
+    with lend_engine(docker_engine) as load:
+        yield load(busybox_image())
+
+
+@pytest.fixture(
+    params=[*(pytest.param(one, marks=pytest.mark.docker) for one in ("docker", "busybox")), "fake"],
+)
 async def box(request: pytest.FixtureRequest, workspace: Path, tmp_path: Path) -> AsyncIterator[Sandbox]:
     if request.param == "docker":
         made = docker_maker(request.getfixturevalue("image"))(workspace, tmp_path)
+    elif request.param == "busybox":
+        made = docker_maker(request.getfixturevalue("busybox"))(workspace, tmp_path)
     else:
         made = fake_maker(workspace, tmp_path)
     async with made as started:

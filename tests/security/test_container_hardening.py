@@ -232,6 +232,7 @@ async def test_what_an_image_sets_does_not_reach_the_toolbox(
             state = docker_engine.api.inspect_container(box.info.box_id)
             pid = state["State"]["Pid"]
             assert b"LD_PRELOAD" not in Path(f"/proc/{pid}/environ").read_bytes()
-            assert [m["Destination"] for m in state["Mounts"] if m["Type"] == "volume"] == ["/workspace"]
+            volumes = {m["Destination"]: m["RW"] for m in state["Mounts"] if m["Type"] == "volume"}
+            assert volumes == {"/opt/corral": False, "/workspace": True}
     finally:
         docker_engine.images.remove(built.id, force=True)

@@ -15,6 +15,8 @@ from typing import Any
 
 import docker
 import pytest
+from tests.contract.boxes import output
+from tests.support.foreign_image import busybox_image
 from tests.support.gvisor import FAILS, HANGS, MISSES, RUNTIME, open_gvisor_engine
 from tests.support.own_engine import OwnEngine
 
@@ -255,3 +257,15 @@ async def _text(box: DockerSandbox, command: str) -> str:
     text = bytearray()
     await box.shell(command, stdout=lambda part: text.extend(part))
     return text.decode()
+
+
+async def test_an_image_of_others_is_lent_a_toolbox_there_too(
+    tmp_path: Path, workspace: Path, gvisor: OwnEngine, sandbox_image: str
+) -> None:
+    """Also the first time, when the runtime has still to be made: gVisor says in its own words that it is not there."""
+    with contextlib.closing(docker.DockerClient(base_url=gvisor.url)) as client:
+        image = busybox_image().load(client)
+    async with DockerSandbox(make_spec(tmp_path, workspace, image)) as box:
+        result = await box.shell("cat a.txt; id -un; echo two > b.txt")
+        lacks = box.info.lacks
+    assert (output(result.stdout), lacks) == (b"one\nbox\n", ("git", "rg"))

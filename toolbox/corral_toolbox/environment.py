@@ -11,10 +11,12 @@ CWD_FD = 251
 """Descriptor on which bash tells its last directory: above what scripts use (3-9, 200), below bash's own 255."""
 PLAIN_CWD_FD = 9
 """The same for a plain sh, which cannot name a descriptor of two digits."""
+_EROFS = 30
 _MAX_ROOT_ENTRIES = 256
 _RUN_DIRECTORY = "/run/corral"
+PATH = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BASE: dict[bytes, bytes] = {
-    b"PATH": b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    b"PATH": PATH,
     b"USER": USER,
     b"LOGNAME": USER,
     b"LC_CTYPE": b"C.UTF-8",  # not LANG: in every other respect C.UTF-8 is C, and each program loads twelve files less
@@ -31,11 +33,24 @@ _BASE: dict[bytes, bytes] = {
 _PLAIN_SHELL_LINE = b"trap '{ set +x; pwd -P >&9; } 2>/dev/null || :' EXIT; eval \"$1\""
 
 
-def find_shell() -> bytes:
-    for path in (b"/bin/bash", b"/usr/bin/bash", b"/bin/sh"):
-        if os.access(path, os.X_OK):
-            return path
+def find_program(names: tuple[bytes, ...], search: bytes) -> bytes:
+    """The first of these names that is there: as it stands if it is a path, else by PATH. b"" when none is."""
+    places = [place for place in search.split(b":") if place.startswith(b"/")]
+    for name in names:
+        for path in [name] if name.startswith(b"/") else [os.path.join(place, name) for place in places]:
+            if os.access(path, os.X_OK):
+                return path
     return b""
+
+
+def find_shell(search: bytes) -> bytes:
+    return find_program((b"/bin/bash", b"/usr/bin/bash", b"bash", b"/bin/sh", b"sh"), search)
+
+
+def list_programs(shell: bytes, search: bytes) -> list[str]:
+    """The capabilities that are programs of the image, which may lack any."""
+    found = [name for name in ("git", "rg") if find_program((name.encode(),), search)]
+    return ["shell", *found] if shell else found
 
 
 def build_base(home: bytes, shell: bytes, given: dict[bytes, bytes]) -> dict[bytes, bytes]:
@@ -81,7 +96,12 @@ def write_accounts(uid: int, gid: int, home: bytes, shell: bytes) -> None:
     if gid:
         group += b"%s:x:%d:\n" % (USER, gid)
     for name, text in (("passwd", passwd), ("group", group)):
-        fd = os.open(f"{_RUN_DIRECTORY}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            fd = os.open(f"{_RUN_DIRECTORY}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno != _EROFS:
+                raise
+            continue  # the host's own, in an image that has the link
         try:
             os.write(fd, text)
         finally:
@@ -90,6 +110,11 @@ def write_accounts(uid: int, gid: int, home: bytes, shell: bytes) -> None:
 
 def make_home(uid: int, gid: int, home: bytes) -> None:
     """The home directory, owned by the untrusted user from its first moment: there is no capability to give it away."""
+    try:
+        if os.stat(home).st_uid == uid:  # a mount of its own, in an image whose directories cannot be changed
+            return
+    except FileNotFoundError:
+        pass
     parent = os.path.dirname(home.rstrip(b"/")) or b"/"
     os.makedirs(parent, mode=0o755, exist_ok=True)
     mode = os.stat(parent).st_mode & 0o7777

@@ -10,7 +10,7 @@ import time
 
 from corral_protocol import PROTOCOL_VERSION
 from corral_protocol.framing import CHUNK_TYPE, FrameDecoder, parse_chunk
-from corral_toolbox import __version__, environment
+from corral_toolbox import __version__, environment, ground
 from corral_toolbox.call import Call
 from corral_toolbox.channel import wire
 from corral_toolbox.channel.request import ExecRequest
@@ -67,7 +67,9 @@ class Box:
         params.done()
         if not self.workspace.startswith(b"/") or not self.home.startswith(b"/"):
             raise wire.Refusal(wire.INVALID_ARGUMENT, "workspace and home must be absolute")
-        self.shell = environment.find_shell()
+        search = env.get(b"PATH", environment.PATH)
+        self.shell = environment.find_shell(search)
+        self.programs = environment.list_programs(self.shell, search)
         self.env = environment.build_base(self.home, self.shell, env)
         self.why_unwatched = notify.explain_missing() if is_watched else "nobody asked for it"
         """Why processes and connections are not recorded; "" when they are."""
@@ -187,6 +189,9 @@ class Server:
         if self._is_greeted:
             raise wire.Refusal(wire.INVALID_ARGUMENT, "hello was said already")
         box = Box(params)
+        # SECURITY: test_an_image_cannot_lead_the_boxs_directories_over_the_toolbox
+        if fault := ground.find_fault():
+            raise wire.Refusal(wire.UNSUPPORTED, fault)
         try:
             environment.write_accounts(box.uid, box.gid, box.home, box.shell)
             environment.make_home(box.uid, box.gid, box.home)
@@ -219,6 +224,7 @@ class Server:
                     *(["counters"] if self.counters.layout else []),
                     *(["host_kernel"] if syscall.has_file_ids() else []),
                     *(["filter"] if syscall.is_filtered() else []),
+                    *box.programs,
                 ],
                 "cgroup": self.counters.layout,
             },

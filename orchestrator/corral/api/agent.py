@@ -113,6 +113,7 @@ class Agent:
         plan: bool = False,
         limits: Limits | None = None,
         image: str | None = None,
+        layer: str | None = None,
         mode: str | None = None,
         include_ignored: bool = False,
         force: bool = False,
@@ -127,6 +128,7 @@ class Agent:
     ) -> None:
         """Nothing is started yet.
 
+        `workspace` and `layer` are as for Sandbox.
         `model` is a name at the configured endpoint, `scripted:FILE`, `replay:RUN`, or a client of your own that holds
         to ModelClient; default is CORRAL_MODEL or the settings file. `until` is a command that must exit with 0 in the
         box before the run counts as done. `preset`, `image` and `mode` default to the user's settings; `plan` only
@@ -140,6 +142,7 @@ class Agent:
         self._request = AgentRequest(
             workspace=Path(os.fsdecode(workspace)),
             image=image,
+            layer=layer,
             mode=mode,
             include_ignored=include_ignored,
             force=force,

@@ -50,6 +50,7 @@ class Sandbox(BoxCalls):
         workspace: str | os.PathLike[str] = ".",
         *,
         image: str | None = None,
+        layer: str | None = None,
         mode: str | None = None,
         preset: str | None = None,
         env: Mapping[str, str] | None = None,
@@ -67,6 +68,7 @@ class Sandbox(BoxCalls):
     ) -> None:
         """Nothing is started yet.
 
+        `workspace` may be `image:PATH`, a directory of the image; `layer` is a set-up layer to start from.
         `image`, `mode` (auto, overlay, copy) and `preset` (auto, never, plan, ...) default to the user's settings.
         `env` is given to every command. `timeout_s` is what a command may take that names no time of its own; default
         is the setting `timeouts.shell_s`, 120. `approver` is asked where policy says so; without one the answer is no.
@@ -80,6 +82,7 @@ class Sandbox(BoxCalls):
         self._request = SandboxRequest(
             workspace=Path(os.fsdecode(workspace)),
             image=image,
+            layer=layer,
             mode=mode,
             preset=preset,
             include_ignored=include_ignored,

@@ -5,6 +5,7 @@ Heavy rooms are imported where they are first needed: `corral exec` never loads 
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from corral.agent.command import Command
 from corral.agent.run import Body, Ending
 from corral.agent.watch import Watch
 from corral.app.choice import build_timeouts, choose_model, choose_preset, load_policy
+from corral.app.layer import keep_changes
+from corral.app.place import place_workspace
 from corral.app.prepare import (
     MakeSandbox,
     Prepared,
@@ -57,14 +60,19 @@ async def execute(
     stderr: Sink | None = None,
     watch: Watch | None = None,
     on_box: Callable[[BoxInfo], None] | None = None,
+    on_wait: Callable[[str], None] = lambda text: None,
     make_sandbox: MakeSandbox = DockerSandbox,
 ) -> ExecOutcome:
-    """Run one command in a fresh box. Failures of box and engine are in the outcome. Raises RecordError, ConfigError
-    for what cannot be used."""
+    """Run one command in a fresh box. Failures of box and engine are in the outcome.
+
+    `on_wait` is told what takes a while before there is a run. Raises ConfigError for what cannot be used, RecordError;
+    SandboxError when the workspace cannot be taken out of an image.
+    """
     shown = visible(shlex.join(part.decode("utf-8", "surrogateescape") for part in request.argv), limit=500)
     settings = load_settings()
     plan = _plan_network(settings, request)
     engine = load_policy(settings, choose_preset(settings.preset, plan=False)[0]) if plan else None
+    request = await place_workspace(request, settings, on_take=on_wait)
     with prepare(request, command=shown, watch=watch, make_sandbox=make_sandbox) as parts:
         command = Command(
             argv=request.argv,
@@ -79,6 +87,9 @@ async def execute(
         run = build_run(parts, request, door="exec", goal=shown, on_box=on_box)
         outcome = await run.execute(_connect(network, command))
         parts.end(outcome.ending.summary or outcome.ending.reason.value)
+        kept = None
+        if request.keep is not None:
+            kept = await asyncio.to_thread(keep_changes, parts, outcome, request.keep)
         return ExecOutcome(
             parts.run_dir.run_id,
             parts.run_dir.path,
@@ -87,6 +98,7 @@ async def execute(
             parts.kept_patch(outcome.patch),
             parts.activity,
             network.report if network else None,
+            kept,
         )
 
 
@@ -97,6 +109,7 @@ async def run_agent(
     approver: Approver | None = None,
     watch: Watch | None = None,
     on_box: Callable[[BoxInfo], None] | None = None,
+    on_wait: Callable[[str], None] = lambda text: None,
     make_sandbox: MakeSandbox = make_lasting,
 ) -> AgentOutcome:
     """Let a model do a task in a fresh box. Failures of model, box and engine are in the outcome.
@@ -114,6 +127,7 @@ async def run_agent(
     model = client or choose_model(settings, request.model)
     command = visible(request.task, limit=500)
     try:
+        request = await place_workspace(request, settings, on_take=on_wait)
         with prepare(request, command=command, watch=watch, make_sandbox=make_sandbox) as parts:
             policy = build_policy(parts, engine, preset, mode)
             network = _make_network(plan, parts, engine, policy)
@@ -237,6 +251,7 @@ async def use_box(
     engine = load_policy(settings, preset)
     plan = _plan_network(settings, request)
     goal = request.goal or "a box for a program"
+    request = await place_workspace(request, settings)
     with prepare(request, command=visible(goal, limit=500), watch=watch, make_sandbox=make_sandbox) as parts:
         policy = build_policy(parts, engine, preset, mode)
         network = _make_network(plan, parts, engine, policy)

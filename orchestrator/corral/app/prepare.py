@@ -14,6 +14,8 @@ from corral.agent.processes import ProcessTrail
 from corral.agent.run import Run, describe_start
 from corral.agent.watch import Watch, WatchedRecord
 from corral.app.choice import parse_mode
+from corral.app.layer import check_layers, lay
+from corral.app.place import hold_place
 from corral.app.removal import remove_work
 from corral.app.request import AgentRequest, BoxRequest
 from corral.config import Settings, load_settings
@@ -31,6 +33,7 @@ from corral.store.run_dir import RunDir, RunMeta
 if TYPE_CHECKING:
     from corral.patch.export import Exporter
     from corral.policy import PolicyEngine, SessionPolicy
+    from corral.store.layer import Layer
 
 
 @dataclass
@@ -46,6 +49,8 @@ class Prepared:
     started_at: str
     trail: ProcessTrail
     activity: Activity
+    origin: str = ""  # what the workspace is called, where it was taken out of an image
+    layer: Layer | None = None  # what the box starts from
     box: BoxInfo | None = None
     outcome: str = ""  # once it is over
 
@@ -56,6 +61,7 @@ class Prepared:
             workspace=os.fsencode(self.spec.workspace),
             started_at=self.started_at,
             command=self.command,
+            facts={"workspace": self.origin} if self.origin else {},
         )
         if (box := self.box) is not None:
             meta = replace(
@@ -109,8 +115,9 @@ def prepare(
     draft = build_spec(settings, request)
     # What is wrong is said before there is a run.
     check_workspace(draft.workspace, settings.runs_dir(), force=draft.force)
-    with RunDir.create(settings.runs_dir()) as run_dir:
-        spec = replace(draft, run_dir=run_dir.path, run_id=run_dir.run_id)
+    layer = check_layers(request, settings)
+    with RunDir.create(settings.runs_dir()) as run_dir, hold_place(request), lay(draft, layer) as laid:
+        spec = replace(laid, run_dir=run_dir.path, run_id=run_dir.run_id)
         parts: Prepared | None = None
         try:
             with closing(RecordLog.open(run_dir.record)) as log:
@@ -118,7 +125,19 @@ def prepare(
                 record = WatchedRecord(log, lambda event: activity.add(event.payload), *([watch] if watch else []))
                 trail = ProcessTrail(record)
                 spec = replace(spec, observe=trail.observe)
-                parts = Prepared(settings, run_dir, record, make_sandbox(spec), spec, command, _now(), trail, activity)
+                parts = Prepared(
+                    settings,
+                    run_dir,
+                    record,
+                    make_sandbox(spec),
+                    spec,
+                    command,
+                    _now(),
+                    trail,
+                    activity,
+                    request.origin,
+                    layer,
+                )
                 with closing(parts):
                     parts.write_meta()
                     yield parts
@@ -139,6 +158,7 @@ def build_spec(settings: Settings, request: BoxRequest) -> SandboxSpec:
         mode=parse_mode(request.mode) if request.mode else settings.mode,
         runtime=settings.runtime,
         seccomp=settings.seccomp,
+        mount_point=request.mount_point,
         limits=request.box_limits or settings.limits.to_limits(),
         mask=settings.mask,
         network="tunnel" if has_network(request, settings) else "none",
@@ -169,8 +189,11 @@ def build_run(
         if on_box is not None:
             on_box(box)
 
-    workspace = visible(os.fsencode(parts.spec.workspace))
-    started = describe_start(run_id=parts.run_dir.run_id, door=door, goal=goal, workspace=workspace, **more)
+    workspace = visible(parts.origin or os.fsencode(parts.spec.workspace))
+    layer = f"{parts.layer.name} of run {parts.layer.facts.run_id}" if parts.layer else ""
+    started = describe_start(
+        run_id=parts.run_dir.run_id, door=door, goal=goal, workspace=workspace, layer=layer, **more
+    )
     return Run(
         parts.record,
         parts.sandbox,

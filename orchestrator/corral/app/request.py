@@ -11,6 +11,7 @@ from corral.agent.run import Outcome
 from corral.errors import BoxLost
 from corral.record import Activity
 from corral.sandbox.cause import find_cause
+from corral.sandbox.spec import MOUNT_POINT
 from corral.sandbox.spec import Limits as BoxLimits
 from corral_protocol.message import ExecResult
 
@@ -39,6 +40,12 @@ class BoxRequest:
     """What every door can say about the box. None means the setting's value."""
 
     workspace: Path = Path()
+    """`image:PATH` names a directory inside the image."""
+    mount_point: str = MOUNT_POINT
+    origin: str = ""
+    """What was asked for, where the workspace is a tree out of an image."""
+    layer: str | None = None
+    """The name of a set-up layer that the box starts from."""
     image: str | None = None
     mode: str | None = None
     include_ignored: bool = False
@@ -54,6 +61,8 @@ class ExecRequest(BoxRequest):
     argv: list[bytes] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     timeout_s: float | None = None
+    keep: str | None = None
+    """Keep what the command changed as a set-up layer of this name, if it succeeds."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,7 @@ class ExecOutcome:
     patch_file: Path | None  # None when nothing changed
     activity: Activity = field(default_factory=Activity)
     network: NetworkReport | None = None  # None when the box had none
+    kept: str | None = None  # the set-up layer that it made
 
     @property
     def exit_code(self) -> int:

@@ -84,7 +84,7 @@ def choose(source: str, directory: Path | None) -> Chosen:
     """The patch that `source` names. Raises ConfigError."""
     from corral.config import load_settings  # late: start-up time
     from corral.patch.export import OBJECTS
-    from corral.store.run_dir import find_run, load_meta
+    from corral.store.run_dir import find_run
 
     file = Path(source)
     if file.is_file():
@@ -93,11 +93,23 @@ def choose(source: str, directory: Path | None) -> Chosen:
         raise ConfigError(f"there is no patch file {source!r}", hint="name a patch file, or a run: corral runs")
     root = load_settings().runs_dir()
     run_dir = find_run(source, root)
-    workspace = directory.absolute() if directory else Path(os.fsdecode(load_meta(source, root).workspace))
+    workspace = directory.absolute() if directory else _find_workspace(source, root)
     kept = run_dir / "patch.diff"
     if not kept.exists():
         raise ConfigError(f"run {source!r} has no patch: it changed nothing", hint="corral log show tells what it did")
     return Chosen(_read(kept), workspace, run_dir / OBJECTS, source)
+
+
+def _find_workspace(run_id: str, root: Path) -> Path:
+    from corral.store.run_dir import load_meta  # late: start-up time
+
+    meta = load_meta(run_id, root)
+    if origin := meta.facts.get("workspace"):
+        raise ConfigError(
+            f"run {run_id!r} worked on {visible(origin)}, which is no directory of this machine",
+            hint=f"corral apply {run_id} -C DIR, with a checkout of the same",
+        )
+    return Path(os.fsdecode(meta.workspace))
 
 
 def show_recovery(recovery: Recovery, *, dry_run: bool = False) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 from cyclopts import Parameter
 
 from corral.cli.network import Forwards, parse_network
-from corral.cli.output import has_colour, print_json
+from corral.cli.output import has_colour, note, print_json
 from corral.errors import ConfigError
 from corral.schema.visible import visible
 
@@ -39,6 +40,8 @@ def exec_command(
     secret: Annotated[list[str] | None, Parameter(name="--secret", negative="")] = None,
     forward: Annotated[list[str] | None, Parameter(name="--forward", negative="")] = None,
     patch: Annotated[Path | None, Parameter(name="--patch")] = None,
+    keep: str | None = None,
+    from_: Annotated[str | None, Parameter(name="--from")] = None,
     include_ignored: Annotated[bool, Parameter(negative="")] = False,
     force: Annotated[bool, Parameter(negative="")] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
@@ -52,11 +55,11 @@ def exec_command(
     Parameters
     ----------
     directory
-        The workspace; the box sees it as /workspace.
+        The workspace; the box sees it as /workspace. image:PATH takes a directory of the image, at its own place.
     env
         NAME=VALUE for the command, or NAME to pass on yours. The box sees it: never pass a secret.
     image
-        Image of the box instead of the sandbox image.
+        Image of the box instead of the sandbox image: any for Linux that the engine has.
     mode
         How the workspace gets in: auto, overlay, copy.
     timeout
@@ -71,6 +74,10 @@ def exec_command(
         Bring a port of the box to this machine's loopback: PORT, or PORT:PORT_HERE.
     patch
         Also write the patch to this file.
+    keep
+        If the command succeeds, keep what it changed as a set-up layer of this name, ignored files too.
+    from_
+        Start from the set-up layer of this name.
     include_ignored
         Export what the workspace's ignore rules cover, too.
     force
@@ -99,22 +106,30 @@ def exec_command(
         image=image,
         mode=mode,
         timeout_s=check_timeout(timeout),
+        keep=keep,
+        layer=from_,
         include_ignored=include_ignored,
         force=force,
         network=parse_network(network, allow, secret, forward),
     )
-    outcome = asyncio.run(_execute(request, silent=json))
+    outcome = asyncio.run(_execute(request, silent=json, on_wait=_ignore if quiet or json else note))
     if patch is not None:
         save_patch(outcome.patch_file, patch)
     if json:
         print_json(_to_json(outcome))
     elif not quiet:
+        if keep is not None:
+            note(f"kept as layer {keep}" if outcome.kept else f"layer {keep} was not kept: the command failed")
         show_end(outcome.outcome, outcome.run_id, outcome.patch_file, network=outcome.network)
         show_activity(outcome.activity)
     return outcome.exit_code
 
 
-async def _execute(request: ExecRequest, *, silent: bool) -> ExecOutcome:
+def _ignore(text: str) -> None:
+    return
+
+
+async def _execute(request: ExecRequest, *, silent: bool, on_wait: Callable[[str], None]) -> ExecOutcome:
     from corral import app  # late: start-up time
     from corral.cli.interrupt import cancel_on_signals
     from corral.cli.stdio import read_stdin
@@ -124,7 +139,14 @@ async def _execute(request: ExecRequest, *, silent: bool) -> ExecOutcome:
     gone = asyncio.Event()
     out, err = (_Screen(stream, gone) for stream in (sys.stdout, sys.stderr))
     watch = Forwards().event if request.network.forwards else None
-    work = app.execute(request, stdin=read_stdin(), stdout=out.output.sink, stderr=err.output.sink, watch=watch)
+    work = app.execute(
+        request,
+        stdin=read_stdin(),
+        stdout=out.output.sink,
+        stderr=err.output.sink,
+        watch=watch,
+        on_wait=on_wait,
+    )
     outcome = await cancel_on_signals(work, gone=gone)
     await out.finish()
     await err.finish()
@@ -211,6 +233,7 @@ def _to_json(done: ExecOutcome) -> dict[str, object]:
         "network": asdict(done.network) if done.network else None,
         "changes": outcome.patch.model_dump(mode="json") if outcome.patch else None,
         "patch": str(done.patch_file) if done.patch_file else None,
+        "layer": done.kept,
         "run_dir": str(done.run_dir),
     }
 
@@ -226,6 +249,7 @@ def describe_box(box: BoxInfo) -> dict[str, object]:
         "mode_reason": box.mode_reason or None,
         "masked": [visible(one.path) for one in box.masked],
         "warnings": list(box.warnings),
+        "lacks": list(box.lacks),
         "start_s": round(box.start_s, 3),
     }
 

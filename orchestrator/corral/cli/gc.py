@@ -28,14 +28,17 @@ def gc(
         One JSON object on stdout.
     """
     from corral.cli.apply import show_recovery
+    from corral.config import load_settings
     from corral.patch import recover_applies
     from corral.sandbox.engine import Engine  # late: start-up time
+    from corral.sandbox.foreign import remove_old_trees
     from corral.sandbox.gc import collect_garbage
 
     recoveries = recover_applies(dry_run=dry_run)  # first: it needs no engine
     for recovery in recoveries:
         show_recovery(recovery, dry_run=dry_run)
     report = collect_garbage(Engine(), dry_run=dry_run)
+    report.trees += remove_old_trees(Engine(), load_settings().trees_dir(), dry_run=dry_run)
     report.problems += [f"{one.workspace}: {one.problem}" for one in recoveries if one.problem]
     if json:
         applies = [{**asdict(one), "workspace": str(one.workspace)} for one in recoveries]
@@ -47,6 +50,8 @@ def gc(
         "mount": report.link_dirs,
         "lock": report.locks,
         "temporary directory": report.scratch,
+        "old runtime": report.runtimes,
+        "tree of a gone image": report.trees,
     }
     for kind, names in kinds.items():
         for name in names:

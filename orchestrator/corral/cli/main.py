@@ -27,6 +27,7 @@ _COMMANDS = {
     "demo": ("corral.cli.demo:demo", "See it work on a small repository made for it: no key, no network."),
     "log": ("corral.cli.log:app", "Read the record of a run."),
     "runs": ("corral.cli.runs:app", "List the runs kept here, or remove them."),
+    "layers": ("corral.cli.layers:app", "List the set-up layers kept here, or remove them."),
     "image": ("corral.cli.image:app", "Build or show the image boxes are made of."),
     "doctor": ("corral.cli.doctor:doctor", "Say what is missing on this machine, and how to get it."),
     "gc": ("corral.cli.gc:gc", "Remove what a killed corral or a restarted engine left behind."),

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from corral.cli.exec import check_timeout, save_patch
 from corral.cli.network import parse_network, split_names
-from corral.cli.output import print_json
+from corral.cli.output import note, print_json
 from corral.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def run(
     setup_network: Annotated[list[str] | None, Parameter(name="--setup-network", negative="")] = None,
     patch: Annotated[Path | None, Parameter(name="--patch")] = None,
     image: str | None = None,
+    from_: Annotated[str | None, Parameter(name="--from")] = None,
     mode: str | None = None,
     include_ignored: Annotated[bool, Parameter(negative="")] = False,
     force: Annotated[bool, Parameter(negative="")] = False,
@@ -57,7 +58,7 @@ def run(
     task
         What is to be done, in your words.
     directory
-        The workspace; the box sees it as /workspace.
+        The workspace; the box sees it as /workspace. image:PATH takes a directory of the image, at its own place.
     until
         A command that must exit with 0 in the box before the run counts as done.
     model
@@ -89,7 +90,9 @@ def run(
     patch
         Also write the patch to this file.
     image
-        Image of the box instead of the sandbox image.
+        Image of the box instead of the sandbox image: any for Linux that the engine has.
+    from_
+        Start from the set-up layer of this name (corral exec --keep makes one).
     mode
         How the workspace gets in: auto, overlay, copy.
     include_ignored
@@ -105,6 +108,7 @@ def run(
     request = app.AgentRequest(
         workspace=directory,
         image=image,
+        layer=from_,
         mode=mode,
         include_ignored=include_ignored,
         force=force,
@@ -145,7 +149,12 @@ async def _run(request: AgentRequest, *, as_json: bool) -> AgentOutcome:
             gone.set()  # nobody reads what the run says: it ends as by Ctrl-C
             raise
 
-    run = app.run_agent(request, watch=feed if as_json else view.event, on_box=None if as_json else view.box)
+    run = app.run_agent(
+        request,
+        watch=feed if as_json else view.event,
+        on_box=None if as_json else view.box,
+        on_wait=(lambda text: None) if as_json else note,
+    )
     return await cancel_on_signals(run, gone=gone)
 
 

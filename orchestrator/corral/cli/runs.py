@@ -36,7 +36,7 @@ def list_all(*, json: Annotated[bool, Parameter(name="--json", negative="")] = F
         try:
             meta = load_meta(run_id, root)
             workspace, command, outcome = (
-                visible(meta.workspace),
+                visible(meta.facts.get("workspace") or meta.workspace),
                 meta.command,
                 meta.outcome or _find_state(run_id, root),
             )

@@ -104,7 +104,15 @@ def _error(p: Any) -> tuple[str, str]:
 _DETAILS: dict[EventKind, Callable[[Any], tuple[str, str]]] = {
     EventKind.RUN_STARTED: lambda p: (
         p.run_id,
-        _join(p.goal, p.model, p.mode, p.preset, p.workspace, f"by {p.actor.name} on {p.host}, corral {p.version}"),
+        _join(
+            p.goal,
+            p.model,
+            p.mode,
+            p.preset,
+            p.workspace,
+            p.layer,
+            f"by {p.actor.name} on {p.host}, corral {p.version}",
+        ),
     ),
     EventKind.RUN_FINISHED: _finished,
     EventKind.PLAN_CREATED: lambda p: ("", _join(p.text, *p.steps)),

@@ -81,6 +81,7 @@ class BoxInfo:
     start_s: float = 0.0
     limits: Limits = field(default_factory=Limits)  # as this machine could give them
     facts: dict[str, str] = field(default_factory=dict)  # toolbox version, python, cgroup layout, shell; MAPPED
+    lacks: tuple[str, ...] = ()  # of shell, git, rg: what the image does not have
 
 
 class Sandbox(Protocol):

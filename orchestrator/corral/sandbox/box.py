@@ -10,7 +10,7 @@ from typing import Any
 from corral.errors import BoxLost, EngineTimeout, ImageError, SandboxError, SandboxProtocolError, ToolError
 from corral.sandbox.base import Observe
 from corral.sandbox.channel import Channel, open_channel, run_call
-from corral.sandbox.container import TOOLBOX, choose_name
+from corral.sandbox.container import choose_name
 from corral.sandbox.engine import CHANGE_S, Engine, NameTaken
 from corral.sandbox.janitor import Janitor
 from corral.sandbox.watch import BoxWatch
@@ -22,6 +22,11 @@ _NAME_TRIES = 3
 _HUNG_S = 2.0
 """For the removal of what hangs in its start: the engine does nothing more for it, and gc takes it away later."""
 _BUILD_HINT = "build it with: corral image build"
+_MISSING = ("exec", "no such file")  # as runc says it, and gVisor
+
+
+class NoToolbox(ImageError):
+    """The program that starts the toolbox is not there."""
 
 
 class Box:
@@ -63,8 +68,9 @@ class Box:
             self._removal_s = _HUNG_S
             raise
         except SandboxError as error:
-            if TOOLBOX[0] in error.message and "exec" in error.message:
-                raise ImageError(f"the image cannot host the toolbox: no {TOOLBOX[0]}", hint=_BUILD_HINT) from error
+            program = config["Entrypoint"][0]
+            if program in error.message and any(words in error.message for words in _MISSING):
+                raise NoToolbox(f"the image cannot host the toolbox: no {program}", hint=_BUILD_HINT) from error
             raise
         return self.channel
 

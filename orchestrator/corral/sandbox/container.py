@@ -12,13 +12,15 @@ from typing import Any
 
 from corral.errors import ConfigError
 from corral.resource import find_data
+from corral.sandbox.entry import SANDBOX_ENTRY, Entry
 from corral.sandbox.spec import MIB, RUNC, Limits, SandboxSpec
 
-TOOLBOX = ("/usr/bin/python3", "-I", "-S", "/opt/corral/toolbox")
-"""Absolute, isolated from the environment and from site-packages: nothing in the workspace can stand in for it."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TOOLBOX_ENV = {
-    "LC_ALL": "C",  # no locale archive mapped; Python speaks UTF-8 there by itself
+    # No locale archive mapped; Python speaks UTF-8 there by itself.
+    # SECURITY: in every other locale the C library reads the image's tables, and loads the converters they name
+    # (test_an_images_locale_does_not_reach_the_toolbox).
+    "LC_ALL": "C",
     "MALLOC_ARENA_MAX": "1",  # threads wait for one another: an arena of its own is only memory
 }
 """Commands do not inherit it: theirs is made by the toolbox."""
@@ -145,6 +147,7 @@ def build_config(
     image_volumes: Sequence[str] = (),
     hosts_file: str = "",
     can_limit_ipc: bool = True,
+    entry: Entry = SANDBOX_ENTRY,
 ) -> dict[str, Any]:
     """The box. `spec.limits` went through fit_limits(); `mount` is the workspace, `marks` are the labels.
 
@@ -157,7 +160,7 @@ def build_config(
         "Image": spec.image,
         "Labels": dict(marks),
         # The image may set all of these; none of it may reach the toolbox.
-        "Entrypoint": list(TOOLBOX),
+        "Entrypoint": list(entry.command),
         "Cmd": [],
         "User": "0:0",
         "WorkingDir": "/",
@@ -184,10 +187,11 @@ def build_config(
             **_build_limits(spec.limits, spec.runtime),
             "Mounts": [
                 _mark_mount(mount, marks),
-                *_cover_volumes(image_volumes, spec.mount_point),
+                *_cover_volumes(image_volumes, spec.mount_point, entry),
                 *_name_loopback(hosts_file),
+                *map(dict, entry.mounts),
             ],
-            "Tmpfs": _build_tmpfs(spec.limits),
+            "Tmpfs": _build_tmpfs(spec.limits, entry),
             "ShmSize": spec.limits.shm_bytes,
             "Sysctls": _build_sysctls(spec.limits) if can_limit_ipc else {},
         },
@@ -244,12 +248,14 @@ def _build_limits(limits: Limits, runtime: str = RUNC) -> dict[str, Any]:
     }
 
 
-def _build_tmpfs(limits: Limits) -> dict[str, str]:
+def _build_tmpfs(limits: Limits, entry: Entry) -> dict[str, str]:
     """Every writable place but the workspace, each with a size and a number of inodes."""
     common = "rw,nosuid,nodev"
+    owner = "" if entry.home_owner is None else ",uid={},gid={}".format(*entry.home_owner)
+    home = f"{common},exec,size={limits.home_bytes},nr_inodes={_count_inodes(limits.home_bytes)},mode=755{owner}"
     return {
         "/tmp": f"{common},exec,size={limits.tmp_bytes},nr_inodes={_count_inodes(limits.tmp_bytes)},mode=1777",
-        "/home": f"{common},exec,size={limits.home_bytes},nr_inodes={_count_inodes(limits.home_bytes)},mode=755",
+        entry.home: home,
         "/dev/shm": f"{common},noexec,size={limits.shm_bytes},nr_inodes={_count_inodes(limits.shm_bytes)},mode=1777",
         "/run": f"{common},noexec,size={_RUN_BYTES},nr_inodes=1024,mode=755",
     }
@@ -275,10 +281,10 @@ def _mark_mount(mount: Mapping[str, Any], marks: Mapping[str, str]) -> dict[str,
     return {**mount, "VolumeOptions": options}
 
 
-def _cover_volumes(volumes: Sequence[str], mount_point: str) -> list[dict[str, Any]]:
+def _cover_volumes(volumes: Sequence[str], mount_point: str, entry: Entry) -> list[dict[str, Any]]:
     # SECURITY: a VOLUME of the image would be a writable directory on the host's disk without any limit
     # (test_what_an_image_sets_does_not_reach_the_toolbox).
-    taken = (mount_point, "/tmp", "/home", "/run")
+    taken = {mount_point, "/tmp", "/run", "/dev/shm", entry.home, *(mount["Target"] for mount in entry.mounts)}
     return [
         {"Type": "tmpfs", "Target": place, "TmpfsOptions": {"SizeBytes": 64 * MIB, "Mode": 0o755}}
         for place in sorted(set(volumes))

@@ -10,25 +10,26 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from corral.errors import BoxLost, ImageError, SandboxError, SandboxProtocolError
+from corral.errors import BoxLost, SandboxError, SandboxProtocolError
 from corral.sandbox.ability import HOST_KERNEL, describe_missing
 from corral.sandbox.base import MAPPED, NO_VARIABLES, BoxInfo, Sink
-from corral.sandbox.box import Box, finish
+from corral.sandbox.box import Box, NoToolbox, finish
 from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
 from corral.sandbox.channel.port import dial, open_tunnel
 from corral.sandbox.channel.tunnel import BoxStream, Serve
 from corral.sandbox.channel.wire import Empty, warm_adapters
 from corral.sandbox.container import HOSTS, build_command_env, build_config, fit_limits, load_seccomp_profile
-from corral.sandbox.engine import Engine, ImageFacts, run_in_thread
+from corral.sandbox.engine import Engine, run_in_thread
+from corral.sandbox.foreign import FoundImage, fill_runtime, find_image, prepare_entry
 from corral.sandbox.guard import Stillness, describe_breach
 from corral.sandbox.halt import Halt
 from corral.sandbox.janitor import Janitor, start_janitor
 from corral.sandbox.labels import RUN, labels
 from corral.sandbox.remap import Remap
 from corral.sandbox.runtime import explain_failure, limit_start
-from corral.sandbox.spec import MAX_STREAMS, SANDBOX_IMAGE, Limits, SandboxSpec, WorkspaceMode
+from corral.sandbox.spec import MAX_STREAMS, Limits, SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace import (
     Bounds,
     Breach,
@@ -78,6 +79,7 @@ class DockerSandbox(BoxOperations):
         self._remap: Remap | None = None
         self._searching: asyncio.Future[FoundSecrets] | None = None
         self._covering: asyncio.Future[None] | None = None
+        self._warnings: tuple[str, ...] = ()
         self._after_start: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._wall: asyncio.TimerHandle | None = None
@@ -131,14 +133,14 @@ class DockerSandbox(BoxOperations):
 
     # Steps of the start
 
-    async def _prepare(self, *, copy_reason: str | None = None) -> tuple[ImageFacts, PreparedWorkspace]:
+    async def _prepare(self, *, copy_reason: str | None = None) -> tuple[FoundImage, PreparedWorkspace]:
         """Image, workspace and its secret files, side by side."""
         self._searching = run_in_thread(lambda: find_secrets(self._spec), name="corral-secrets")
         self._preparing = self._start_preparing(copy_reason)
-        image = await self._find_image()
-        if image.remap != self._remap:
+        image = await find_image(self._engine, self._spec.image)
+        if image.facts.remap != self._remap:
             # Until the engine has answered it is taken for one that maps no ids, as nearly all are.
-            self._remap = image.remap
+            self._remap = image.facts.remap
             await self._drop_preparing()
             self._preparing = self._start_preparing(copy_reason)
         self._prepared = await asyncio.shield(self._preparing)
@@ -151,19 +153,7 @@ class DockerSandbox(BoxOperations):
             name="corral-workspace",
         )
 
-    async def _find_image(self) -> ImageFacts:
-        """The spec's image; for our own by its plain name, the one made from this very installation where it is there.
-
-        Others under that name are an older corral's, or stand on a base of the user's own.
-        """
-        if self._spec.image == SANDBOX_IMAGE:
-            try:
-                return await self._engine.inspect_image(await run_in_thread(_name_own_image, name="corral-image"))
-            except ImageError:
-                pass
-        return await self._engine.inspect_image(self._spec.image)
-
-    async def _open_proven(self, image: ImageFacts, prepared: PreparedWorkspace) -> HelloReply:
+    async def _open_proven(self, image: FoundImage, prepared: PreparedWorkspace) -> HelloReply:
         """A greeted box that provably shows the workspace: by overlay, else (if the spec allows) by a copy."""
         hello, reason = await self._open_overlay(image, prepared)
         if hello is None:
@@ -178,7 +168,7 @@ class DockerSandbox(BoxOperations):
             await self._send_copy(prepared)
         return hello
 
-    async def _open_overlay(self, image: ImageFacts, prepared: PreparedWorkspace) -> tuple[HelloReply | None, str]:
+    async def _open_overlay(self, image: FoundImage, prepared: PreparedWorkspace) -> tuple[HelloReply | None, str]:
         """The first attempt: the answer and "", or None and why the engine cannot show the workspace."""
         try:
             hello = await self._open_box(image, prepared)
@@ -189,37 +179,57 @@ class DockerSandbox(BoxOperations):
         mismatch = await run_in_thread(lambda: prepared.verify(hello), name="corral-workspace")
         return (hello, "") if mismatch is None else (None, mismatch)
 
-    async def _open_box(self, image: ImageFacts, prepared: PreparedWorkspace) -> HelloReply:
+    async def _open_box(self, image: FoundImage, prepared: PreparedWorkspace) -> HelloReply:
+        hosts, facts = prepared.share_file("hosts", HOSTS.encode()), image.facts
+        run_id, uid, gid = self._spec.run_id, prepared.uid, prepared.gid
+        entry = await prepare_entry(self._engine, image, self._spec, uid=uid, gid=gid, share=prepared.share_file)
         config = build_config(
-            replace(self._spec, image=image.id),  # what was inspected is what runs
+            replace(self._spec, image=facts.id),  # what was inspected is what runs
             mount=prepared.mount,
-            marks=labels(self._spec.run_id, "box"),
+            marks=labels(run_id, "box"),
             seccomp=load_seccomp_profile(self._spec.seccomp),
-            image_env=image.env,
-            image_volumes=image.volumes,
-            hosts_file=prepared.write_hosts(HOSTS),
+            image_env=facts.env,
+            image_volumes=facts.volumes,
+            hosts_file=hosts,
+            entry=entry,
             can_limit_ipc=self._remap is None or self._remap.can_limit_ipc,
         )
-        assert self._janitor is not None
-        self._box = Box(self._engine, self._janitor, self._spec.observe)
+        self._warnings = entry.warnings
         # SECURITY: secret files are masked while the container is made, and it waits for that before it starts
         # (test_workspace_docker.py::test_secret_files_are_placeholders).
         self._covering = asyncio.ensure_future(self._cover(prepared))
-        runtime = self._spec.runtime
         try:
-            await self._box.open(config, before_start=self._covering, limit_s=limit_start(runtime))
+            box = await self._open_filled(image, config, before_start=self._covering)
         except SandboxError as error:
-            raise explain_failure(error, runtime) from error
-        env = build_command_env(image.env, self._spec.env)
+            raise explain_failure(error, self._spec.runtime) from error
+        env = build_command_env(facts.env, self._spec.env)
         hello = Hello(
             protocol=PROTOCOL_VERSION,
-            uid=prepared.uid,
-            gid=prepared.gid,
+            uid=uid,
+            gid=gid,
             workspace=encode_name(self._spec.mount_point.encode()),
             watch=self._spec.watch,
             env={encode_name(k.encode()): encode_name(v.encode("utf-8", "surrogateescape")) for k, v in env.items()},
         )
-        return await self._box.greet(hello)
+        return await box.greet(hello)
+
+    async def _open_filled(
+        self, image: FoundImage, config: Mapping[str, Any], *, before_start: asyncio.Future[None]
+    ) -> Box:
+        """A box with a toolbox in it: the first of an image of others finds the runtime's volume empty."""
+        assert self._janitor is not None
+        limit_s = limit_start(self._spec.runtime)
+        self._box = Box(self._engine, self._janitor, self._spec.observe)
+        try:
+            await self._box.open(config, before_start=before_start, limit_s=limit_s)
+        except NoToolbox:
+            if image.sandbox is None:
+                raise
+            await self._box.close()
+            await fill_runtime(self._engine, image.sandbox.id, self._spec.run_id)
+            self._box = Box(self._engine, self._janitor, self._spec.observe)
+            await self._box.open(config, before_start=before_start, limit_s=limit_s)
+        return self._box
 
     async def _cover(self, prepared: PreparedWorkspace) -> None:
         assert self._searching is not None
@@ -275,7 +285,7 @@ class DockerSandbox(BoxOperations):
             self._stillness.halt.kill()  # the engine takes longer than a write of a gigabyte
         self._channel.end(describe_breach(breach))
 
-    def _describe(self, image: ImageFacts, hello: HelloReply, start_s: float) -> BoxInfo:
+    def _describe(self, image: FoundImage, hello: HelloReply, start_s: float) -> BoxInfo:
         spec, prepared, box = self._spec, self.prepared, self._box
         assert box is not None
         facts = {"toolbox": hello.version, "python": hello.python, "cgroup": hello.cgroup, "shell": hello.has_shell}
@@ -285,7 +295,7 @@ class DockerSandbox(BoxOperations):
             box_id=box.id,
             run_id=spec.run_id,
             image=spec.image,
-            image_id=image.id,
+            image_id=image.facts.id,
             runtime=spec.runtime,
             mode=prepared.mode,
             mode_reason=prepared.mode_reason,
@@ -295,7 +305,7 @@ class DockerSandbox(BoxOperations):
             network=spec.network,
             masked=prepared.masked,
             warnings=(
-                *prepared.warnings,
+                *(*spec.notes, *prepared.warnings, *self._warnings),
                 *describe_missing(hello.capabilities, is_watched=spec.watch),
                 *(self._remap.warnings if self._remap else ()),
             ),
@@ -303,6 +313,7 @@ class DockerSandbox(BoxOperations):
             start_s=start_s,
             limits=spec.limits,
             facts={name: visible(text, limit=100) for name, text in facts.items()},
+            lacks=tuple(name for name in ("shell", "git", "rg") if name not in hello.capabilities),
         )
 
     # Calls
@@ -378,9 +389,3 @@ class DockerSandbox(BoxOperations):
         self._preparing = None  # not before: who is cancelled here leaves it to dispose()
         if not preparing.cancelled() and preparing.exception() is None:
             await run_in_thread(preparing.result().discard, name="corral-workspace")
-
-
-def _name_own_image() -> str:
-    from corral.sandbox.image import expected_tag  # late: start-up time
-
-    return expected_tag()

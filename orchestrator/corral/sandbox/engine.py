@@ -43,6 +43,8 @@ class ImageFacts:
     volumes: tuple[str, ...] = ()
     remap: Remap | None = None
     """Of the engine that has it."""
+    platform: str = ""
+    """`linux/amd64`, `linux/arm64`."""
 
 
 class ObjectGone(SandboxError):
@@ -143,6 +145,7 @@ class Engine:
             tuple(config.get("Env") or ()),
             tuple(config.get("Volumes") or ()),
             await self._find_remap(raw),
+            f"{raw.get('Os', '')}/{raw.get('Architecture', '')}",
         )
 
     async def _find_remap(self, image: Mapping[str, Any]) -> Remap | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from corral.errors import SandboxError
 from corral.sandbox.engine import Engine, NameTaken, ObjectGone, remove_container
+from corral.sandbox.foreign import find_old_runtimes, remove_runtime
 from corral.sandbox.labels import BOOT, MARK, owner_is_alive, read_boot_id
 from corral.sandbox.scratch import find_stale_scratch
 from corral.sandbox.workspace import find_stale_link_dirs, remove_stale_locks
@@ -39,6 +40,10 @@ class GcReport:
     """Of user ids that boxes had."""
     scratch: list[str] = field(default_factory=list)
     """Temporary directories."""
+    runtimes: list[str] = field(default_factory=list)
+    """Volumes with the toolbox of an earlier sandbox image."""
+    trees: list[str] = field(default_factory=list)
+    """Directories taken out of images that the engine has no more."""
     kept: int = 0
     """Objects of ours whose owner lives, or lives elsewhere."""
     problems: list[str] = field(default_factory=list)
@@ -46,7 +51,18 @@ class GcReport:
 
     @property
     def is_clean(self) -> bool:
-        return not any((self.containers, self.volumes, self.link_dirs, self.locks, self.scratch, self.problems))
+        return not any(
+            (
+                self.containers,
+                self.volumes,
+                self.link_dirs,
+                self.locks,
+                self.scratch,
+                self.runtimes,
+                self.trees,
+                self.problems,
+            )
+        )
 
 
 def collect_garbage(engine: Engine, *, dry_run: bool = False) -> GcReport:
@@ -59,6 +75,7 @@ def collect_garbage(engine: Engine, *, dry_run: bool = False) -> GcReport:
     volumes = engine.ask("list volumes", lambda client: client.volumes(filters=mark)["Volumes"] or [])
     stale = _choose(volumes, report, age_of=_volume_age, is_running=lambda raw: False)
     _remove_all(report, report.volumes, [str(raw["Name"]) for raw in stale], _volume_remover(engine))
+    report.runtimes += [name for name in find_old_runtimes(engine) if dry_run or remove_runtime(engine, name)]
     for links in find_stale_link_dirs():
         _remove_directory(report, report.link_dirs, links.path, links.remove)
     for path in find_stale_scratch():

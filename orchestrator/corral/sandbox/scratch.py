@@ -23,10 +23,11 @@ def is_scratch(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def find_stale_scratch() -> list[Path]:
-    """Those of this user's dead processes."""
+def find_stale_scratch(*parents: Path) -> list[Path]:
+    """Those of this user's dead processes: in `parents`, or where temporary files go."""
     found = []
-    for parent in dict.fromkeys(("/tmp", os.path.realpath(tempfile.gettempdir()), "/dev/shm")):
+    temporary = ("/tmp", os.path.realpath(tempfile.gettempdir()), "/dev/shm")
+    for parent in dict.fromkeys(map(str, parents or temporary)):
         try:
             entries = list(os.scandir(parent))
         except OSError:

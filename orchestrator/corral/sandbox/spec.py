@@ -18,6 +18,7 @@ RUNC = "runc"
 """The runtime that every engine has, and that shares the host's kernel."""
 SANDBOX_IMAGE = "corral-sandbox"
 """The image of our own, whichever tag of it belongs to this installation."""
+MOUNT_POINT = "/workspace"
 
 
 class WorkspaceMode(StrEnum):
@@ -55,11 +56,13 @@ class SandboxSpec:
     run_id: str
     image: str = SANDBOX_IMAGE
     mode: WorkspaceMode = WorkspaceMode.AUTO
-    mount_point: str = "/workspace"
+    mount_point: str = MOUNT_POINT
     runtime: str = RUNC
     seccomp: Literal["default", "debug"] = "default"  # debug: debuggers and strace work, and more of the kernel is open
     limits: Limits = field(default_factory=Limits)
     env: dict[str, str] = field(default_factory=dict)
+    layer: Path | None = None  # changes of an earlier box, laid between the workspace and this box's own
+    notes: tuple[str, ...] = ()  # for the people who see this box's warnings
     mask: tuple[str, ...] | None = None  # gitignore-style patterns of secret files; None: the built-in list, (): none
     network: str = "none"  # or "tunnel": told, not made, here
     force: bool = False  # allow a workspace that is / or the home directory

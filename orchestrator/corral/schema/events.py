@@ -154,6 +154,8 @@ class RunStarted(Payload):
     workspace: Line = ""
     base: Digest = ""
     """Digest of the workspace's state at the start, where one was taken."""
+    layer: Line = ""
+    """The set-up layer that the box starts from, and the run that made it."""
     model: Name = ""
     mode: Name = ""
     """plan or build."""

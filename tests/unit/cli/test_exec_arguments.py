@@ -105,6 +105,7 @@ def test_json_of_a_command() -> None:
             "mode_reason": None,
             "masked": [],
             "warnings": [],
+            "lacks": [],
             "start_s": 0.0,
         },
         "activity": {
@@ -118,6 +119,7 @@ def test_json_of_a_command() -> None:
         "network": None,
         "changes": json.loads(outcome().outcome.patch.model_dump_json()),  # type: ignore[union-attr]
         "patch": "/d/run-1/patch.diff",
+        "layer": None,
         "run_dir": "/d/run-1",
     }
 

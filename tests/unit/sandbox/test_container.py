@@ -9,6 +9,7 @@ import pytest
 
 from corral.errors import ConfigError
 from corral.sandbox.container import build_command_env, build_config, choose_name, fit_limits, load_seccomp_profile
+from corral.sandbox.entry import Entry
 from corral.sandbox.spec import GIB, MIB, Limits, SandboxSpec
 
 SPEC = SandboxSpec(Path("/w"), Path("/r"), "run1")
@@ -92,6 +93,21 @@ def test_volumes_of_the_image_are_covered_and_ours_is_labelled() -> None:
         {"Type": "tmpfs", "Target": "/data", "TmpfsOptions": {"SizeBytes": 64 * MIB, "Mode": 0o755}},
         {"Type": "bind", "Source": "/r/hosts", "Target": "/etc/hosts", "ReadOnly": True},
     ]
+
+
+def test_a_lent_toolbox_has_its_own_start_and_nothing_of_the_image_lies_over_it() -> None:
+    lent = {"Type": "volume", "Source": "v", "Target": "/opt/corral", "ReadOnly": True}
+    entry = Entry(("/opt/corral/runtime/ld.so", "x"), (lent,), "/home/box", (7, 8))
+    config = build(image_volumes=["/opt/corral", "/home"], entry=entry)
+    host = config["HostConfig"]
+    assert isinstance(host, dict)
+    assert config["Entrypoint"] == ["/opt/corral/runtime/ld.so", "x"]
+    assert host["Mounts"][1:] == [
+        {"Type": "tmpfs", "Target": "/home", "TmpfsOptions": {"SizeBytes": 64 * MIB, "Mode": 0o755}},
+        lent,
+    ]
+    assert set(host["Tmpfs"]) == {"/dev/shm", "/tmp", "/run", "/home/box"}
+    assert host["Tmpfs"]["/home/box"].endswith("mode=755,uid=7,gid=8")
 
 
 def test_the_engines_network_is_left_out_only_with_names_for_loopback() -> None:

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -32,6 +33,7 @@ def _wait_for_end(box: Client, timeout_s: float = 10.0) -> tuple[int, str]:
 def test_hello_tells_what_the_box_is(silent_box: Client) -> None:
     reply = silent_box.hello()
     reply.pop("python")
+    programs = [name for name in ("git", "rg") if shutil.which(name)]
     assert reply == {
         "protocol": 1,
         "version": "0.1.0",
@@ -44,6 +46,7 @@ def test_hello_tells_what_the_box_is(silent_box: Client) -> None:
             "process_trees",
             *(["counters"] if reply["cgroup"] else []),
             "host_kernel",
+            *("shell", *programs),
         ],
         "cgroup": reply["cgroup"],
     }

@@ -66,6 +66,9 @@ class Caller(Protocol):
     ) -> T: ...
 
 
+_NO_SHELL_HINT = "run a program of the image by its name and arguments (exec), or take an image that has a shell"
+
+
 class BoxOperations:
     """Everything of base.Sandbox that is not lifecycle."""
 
@@ -128,7 +131,12 @@ class BoxOperations:
             timeout_s=timeout_s,
             stream_limit=stream_limit,
         )
-        return await self._exec(params, None, stdout, stderr)
+        try:
+            return await self._exec(params, None, stdout, stderr)
+        except ToolError as error:
+            if error.code == ErrorCode.UNSUPPORTED:
+                raise ToolError(error.message, code=error.code, hint=_NO_SHELL_HINT) from None
+            raise
 
     async def _exec(
         self, params: Exec, stdin: AsyncIterator[bytes] | None, stdout: Sink | None, stderr: Sink | None

@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corral.errors import SandboxError
@@ -60,7 +60,19 @@ class Overlay:
     nonce: bytes = b""
     before: proof.Root | None = None
     has_index: bool = True
+    layer: int = -1
+    """The changes of an earlier box, between the two; -1 when there are none."""
     is_temporary_there: bool = True
+
+    @property
+    def lowers(self) -> tuple[Path, ...]:
+        """What is never written, from above: the kernel's order."""
+        return (self.links.lower,) if self.layer < 0 else (self.links.layer, self.links.lower)
+
+    @property
+    def above(self) -> tuple[int, ...]:
+        """What lies above the workspace, from below."""
+        return (self.upper,) if self.layer < 0 else (self.layer, self.upper)
 
     def remove_temporary(self) -> None:
         """What only the start of a box needs: the mount it was made from, the short names, the proof."""
@@ -75,9 +87,10 @@ class Overlay:
         try:
             self.remove_temporary()
         finally:
-            if self.upper >= 0:
-                os.close(self.upper)
-                self.upper = -1
+            for directory in self.above:
+                if directory >= 0:
+                    os.close(directory)
+            self.upper = self.layer = -1
 
 
 def build_overlay(lower: int, root: bytes, spec: SandboxSpec, dirs: BoxDirs, owner: BoxOwner) -> Overlay | Obstacle:
@@ -85,7 +98,7 @@ def build_overlay(lower: int, root: bytes, spec: SandboxSpec, dirs: BoxDirs, own
     links = LinkDir.create(labels(spec.run_id, "workspace"), dirs.upper, dirs.work)
     with contextlib.ExitStack() as undo:
         undo.callback(links.remove)
-        obstacle = _link_lower(lower, root, links, owner)
+        obstacle = _link_lower(lower, root, links.lower, owner)
         if obstacle is not None:
             return obstacle
         upper = os.open(dirs.upper, _DIRECTORY)
@@ -94,6 +107,11 @@ def build_overlay(lower: int, root: bytes, spec: SandboxSpec, dirs: BoxDirs, own
         # several hard links parts it from the others, and an export sees every change.
         overlay = Overlay(lower, upper, links, planter, has_index=os.geteuid() == 0)
         undo.callback(overlay.close)
+        if spec.layer is not None:
+            overlay.layer = os.open(spec.layer, _DIRECTORY)
+            obstacle = _link_layer(overlay.layer, spec.layer, links.layer, owner)
+            if obstacle is not None:
+                return obstacle
         if os.geteuid() == 0:
             obstacle = _try_options(overlay)
             if obstacle is not None:
@@ -119,7 +137,7 @@ def fill_upper(overlay: Overlay, dirs: BoxDirs, secrets: Sequence[Secret]) -> No
     finally:
         os.fchmod(overlay.upper, stat.S_IMODE(status.st_mode))
     dirs.ready.touch()
-    overlay.before = proof.list_merged(overlay.lower, overlay.upper)
+    overlay.before = proof.list_merged(overlay.lower, *overlay.above)
 
 
 def describe_mount(overlay: Overlay, spec: SandboxSpec) -> dict[str, object]:
@@ -141,13 +159,20 @@ def describe_mount(overlay: Overlay, spec: SandboxSpec) -> dict[str, object]:
     }
 
 
-def _link_lower(lower: int, root: bytes, links: LinkDir, owner: BoxOwner) -> Obstacle | None:
+def _link_layer(layer: int, path: Path, link: Path, owner: BoxOwner) -> Obstacle | None:
+    """Its owner need not be this workspace's: it is the box's user all the same."""
+    status = os.fstat(layer)
+    users, groups = replace(owner.users, disk=status.st_uid), replace(owner.groups, disk=status.st_gid)
+    return _link_lower(layer, os.fsencode(path), link, replace(owner, users=users, groups=groups))
+
+
+def _link_lower(lower: int, root: bytes, link: Path, owner: BoxOwner) -> Obstacle | None:
     if not owner.is_mapped:
-        os.symlink(root, os.fsencode(links.lower))
+        os.symlink(root, os.fsencode(link))
         return None
-    links.lower.mkdir(mode=0o700)
+    link.mkdir(mode=0o700)
     try:
-        attach_idmapped_clone(lower, links.lower, owner.users, owner.groups)
+        attach_idmapped_clone(lower, link, owner.users, owner.groups)
     except OSError as error:
         return Obstacle(
             f"the workspace's file system or this kernel cannot map file owners ({error.strerror})",
@@ -181,7 +206,7 @@ def _options(overlay: Overlay, *, index: bool) -> list[tuple[str, str | None]]:
     # SECURITY: userxattr: the box can set user attributes only in escaped form, so it cannot forge the overlay's own.
     # test_workspace_docker.py::test_box_cannot_forge_overlay_marks
     return [
-        ("lowerdir", str(overlay.links.lower)),
+        ("lowerdir", ":".join(map(str, overlay.lowers))),
         ("upperdir", str(overlay.links.upper)),
         ("workdir", str(overlay.links.work)),
         ("userxattr", None),

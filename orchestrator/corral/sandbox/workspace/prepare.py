@@ -188,7 +188,7 @@ class _Preparation:
 
     def _choose_view(self, owner: BoxOwner, force_copy_reason: str | None) -> tuple[Overlay | None, str]:
         """The overlay, or None and the reason for a copy."""
-        mode = self.spec.mode
+        mode = self.spec.mode if self.spec.layer is None else WorkspaceMode.OVERLAY
         if mode is WorkspaceMode.COPY:
             return None, "asked for"
         if force_copy_reason is not None:

@@ -64,13 +64,16 @@ class PreparedWorkspace:
         """The directory that holds the box's changes; None for a copy."""
         return self.spec.run_dir / "box" / "upper" if self.overlay else None
 
-    def write_hosts(self, text: str) -> str:
-        """A file for the box's /etc/hosts, where the engine sees our files, else "". It lasts until after_start()."""
+    def share_file(self, name: str, content: bytes) -> str:
+        """A file for the box's /etc (hosts, passwd, group), where the engine sees our files, else "".
+
+        It lasts until after_start().
+        """
         if self.overlay is None:
             return ""
-        path = self.overlay.links.hosts
+        path = self.overlay.links.shared(name)
         try:
-            path.write_text(text, encoding="ascii")
+            path.write_bytes(content)
             # SECURITY: the box sees this path in its mount table, so it lies with the links and not in the run's
             # directory, whose name has the user's in it (tests/security/test_attacks.py).
             path.chmod(0o644)
@@ -84,7 +87,7 @@ class PreparedWorkspace:
             return None
         if self.overlay.before is None:
             raise RuntimeError("cover_secrets() comes before the start of a box")
-        now = proof.list_merged(self.root, self.overlay.upper)
+        now = proof.list_merged(self.root, *self.overlay.above)
         # A runtime that was chosen may bring a kernel of its own, which has started at another time than the host's.
         is_same_kernel = self.spec.runtime == RUNC
         return proof.find_mismatch(hello, self.overlay.nonce, self.overlay.before, now, is_same_kernel=is_same_kernel)

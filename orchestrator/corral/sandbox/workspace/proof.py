@@ -52,14 +52,15 @@ def remove_nonce(upper: int, name: bytes) -> None:
         os.fchmod(upper, mode)
 
 
-def list_merged(lower: int, upper: int) -> Root:
-    """The root as an overlay of the two directories shows it."""
+def list_merged(lower: int, *above: int) -> Root:
+    """The root as an overlay of these directories shows it, from the lowest to the topmost."""
     merged = _list(lower)
-    for name, (look, is_whiteout) in _list_with_whiteouts(upper).items():
-        if is_whiteout:
-            merged.pop(name, None)
-        else:
-            merged[name] = look
+    for directory in above:
+        for name, (look, is_whiteout) in _list_with_whiteouts(directory).items():
+            if is_whiteout:
+                merged.pop(name, None)
+            else:
+                merged[name] = look
     return merged
 
 

@@ -21,6 +21,7 @@ from corral.sandbox.scratch import is_scratch
 from corral.sandbox.workspace.kernel.syscall import unmount
 
 PREFIX = "corral-"
+SHARED = ("hosts", "passwd", "group")
 _OWNER = "owner.json"
 _PLAIN = re.compile(r"/[A-Za-z0-9._/-]{1,60}")
 _YOUNG_S = 60  # without an owner file: being made right now
@@ -39,17 +40,20 @@ class LinkDir:
         return self.path / "u"
 
     @property
+    def layer(self) -> Path:
+        return self.path / "s"
+
+    @property
     def work(self) -> Path:
         return self.path / "w"
 
-    @property
-    def hosts(self) -> Path:
-        """A file of ours in the box, by a name that tells nothing of the user's."""
-        return self.path / "h"
+    def shared(self, name: str) -> Path:
+        """A file of ours in the box (one of SHARED), by a path that tells nothing of the user's."""
+        return self.path / name[0]
 
     @classmethod
     def create(cls, marks: Mapping[str, str], upper: Path, work: Path) -> LinkDir:
-        """A new owner-only directory naming upper and work; the caller adds `lower`, a link or a mount."""
+        """A new owner-only directory naming upper and work; the caller adds `lower`, and `layer`, links or mounts."""
         links = cls(Path(tempfile.mkdtemp(prefix=PREFIX, dir=_choose_parent())))
         (links.path / _OWNER).write_text(json.dumps(dict(marks)), encoding="utf-8")
         os.symlink(upper, links.upper)
@@ -58,8 +62,9 @@ class LinkDir:
 
     def remove(self) -> None:
         """Unmount what is mounted here and remove the directory. Fine when it is gone already."""
-        _detach(self.lower)
-        for name in (self.lower, self.upper, self.work, self.hosts):
+        for name in (self.lower, self.layer):
+            _detach(name)
+        for name in (self.lower, self.layer, self.upper, self.work, *map(self.shared, SHARED)):
             _remove_entry(name)
         _remove_entry(self.path / _OWNER)
         _remove_entry(self.path)
@@ -84,7 +89,7 @@ def _is_stale(path: Path, changed_at: float) -> bool:
     except (OSError, ValueError):
         # Not ours, or being made: ours has nothing but our names.
         names = set(os.listdir(path))
-        return names <= {"l", "u", "w", "h", _OWNER} and time.time() - changed_at > _YOUNG_S
+        return names <= {"l", "s", "u", "w", "h", "p", "g", _OWNER} and time.time() - changed_at > _YOUNG_S
     return isinstance(marks, dict) and not owner_is_alive(marks)
 
 
