@@ -176,10 +176,10 @@ async def test_an_engine_is_asked_for_its_ids_only_where_the_image_leaves_it_ope
     raw: RawEngine, tmp_path: Path, place: object, asks: bool, remap: Remap | None
 ) -> None:
     info = {"SecurityOptions": ["name=userns"], "DockerRootDir": "/d/100000.100000", "KernelVersion": "6.9.0"}
-    image = {"Id": "sha256:1", "Config": {}, "GraphDriver": {"Data": place}}
+    image = {"Id": "sha256:1", "Os": "linux", "Architecture": "amd64", "GraphDriver": {"Data": place}}
     raw.answer = lambda path: (200, json.dumps(info if path.endswith("/info") else image))
     facts = await open_engine(tmp_path).inspect_image("x")
-    assert facts == ImageFacts("sha256:1", remap=remap)
+    assert facts == ImageFacts("sha256:1", remap=remap, platform="linux/amd64")
     assert raw.paths == ["/v1.41/images/x/json", *(["/v1.41/info"] if asks else [])]
 
 

@@ -25,7 +25,8 @@ from corral.sandbox.image import expected_tag
 from corral.sandbox.spec import SandboxSpec
 
 SPEC = SandboxSpec(Path("/w"), Path("/r"), "run1")
-OURS = {"Id": "sha256:0123456789abcdef", "Os": "linux", "Architecture": "amd64"}
+PLACE = {"Data": {"UpperDir": "/var/lib/docker/overlay2/1/diff"}}
+OURS = {"Id": "sha256:0123456789abcdef", "Os": "linux", "Architecture": "amd64", "GraphDriver": PLACE}
 
 
 @pytest.fixture
