@@ -32,7 +32,7 @@ import asyncio, json, sys
 from pathlib import Path
 from benchmarks.output import measure_growth
 from benchmarks.place import Place
-print(json.dumps(asyncio.run(measure_growth(Place(Path(sys.argv[1]), sys.argv[2])))))
+print(json.dumps(asyncio.run(measure_growth(Place(Path(sys.argv[1]), *sys.argv[2:])))))
 """
 
 
@@ -101,7 +101,7 @@ def _docker_apart(container: str) -> Contender:
 async def _grow_in_fresh_process(options: Options) -> int:
     place = options.place
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _SELF, str(place.root), place.image, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", _SELF, str(place.root), place.image, place.base, stdout=asyncio.subprocess.PIPE
     )
     out, _ = await process.communicate()
     assert process.returncode == 0
