@@ -43,6 +43,7 @@ class Box:
         self._creating: asyncio.Task[str] | None = None
         self._removal_s = CHANGE_S
         self._closing: asyncio.Task[None] | None = None
+        self._is_asking = False
 
     async def open(
         self, config: Mapping[str, Any], *, before_start: Awaitable[None] | None = None, limit_s: float = CHANGE_S
@@ -72,6 +73,8 @@ class Box:
             if program in error.message and any(words in error.message for words in _MISSING):
                 raise NoToolbox(f"the image cannot host the toolbox: no {program}", hint=_BUILD_HINT) from error
             raise
+        if self._engine.is_local and self._watch is not None:
+            self._watch.shortage.follow(self.id)
         return self.channel
 
     async def _create(self, config: Mapping[str, Any]) -> None:
@@ -90,15 +93,23 @@ class Box:
         self._janitor.confirm(self.name)
         await self._watch.subscribed
 
-    def _check_survival(self, number: int) -> None:
-        if self.channel is not None and not self.channel.is_ending:
-            self.channel.spawn(self._ask_survivor(self.channel, number))
+    def _check_survival(self) -> None:
+        if self.channel is not None and not self.channel.is_ending and not self._is_asking:
+            self.channel.spawn(self._ask_survivor(self.channel))
 
-    async def _ask_survivor(self, channel: Channel, number: int) -> None:
-        with contextlib.suppress(SandboxError, ToolError):
-            await run_call(channel, Method.PING, None, Pong, limit_s=HELLO_LIMIT_S)
-            if self._watch is not None:
-                self._watch.survived(number)
+    async def _ask_survivor(self, channel: Channel) -> None:
+        """One question at a time, however often the kernel strikes."""
+        assert self._watch is not None
+        shortage, asked = self._watch.shortage, -1
+        self._is_asking = True
+        try:
+            with contextlib.suppress(SandboxError, ToolError):
+                while asked != shortage.number:
+                    asked, count = shortage.number, shortage.count()
+                    await run_call(channel, Method.PING, None, Pong, limit_s=HELLO_LIMIT_S)
+                    shortage.outlived(asked, count)
+        finally:
+            self._is_asking = False
 
     async def greet(self, hello: Hello) -> HelloReply:
         """The handshake. Raises ImageError when the image's toolbox is missing, broken or of another version."""

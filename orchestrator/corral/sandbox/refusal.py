@@ -7,18 +7,11 @@ wakes nobody who waits for it.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
-from pathlib import Path
 
-_PLACES = (
-    "/sys/fs/cgroup/pids/docker/{id}",
-    "/sys/fs/cgroup/docker/{id}",
-    "/sys/fs/cgroup/pids/system.slice/docker-{id}.scope",
-    "/sys/fs/cgroup/system.slice/docker-{id}.scope",
-)
+from corral.sandbox.group import GroupCounter
+
 _LOOK_S = 0.02
 """From the refusal to the end of the group pass about 70 ms; a look takes ten microseconds."""
 
@@ -26,20 +19,18 @@ _LOOK_S = 0.02
 class Refusals:
     """Of one box's control group. start() once, stop() in any case."""
 
-    def __init__(self, events: Path) -> None:
+    def __init__(self, counter: GroupCounter) -> None:
         self.is_told = False
         """The kernel has refused at least one."""
-        self._fd = os.open(events, os.O_RDONLY | os.O_CLOEXEC)
+        self._counter = counter
         self._is_stopped = False
         self._lock = threading.Lock()
 
     @classmethod
     def find(cls, box_id: str) -> Refusals | None:
         """None where the box's group is not to be seen: another machine's, or another layout."""
-        for place in _PLACES:
-            with contextlib.suppress(OSError):
-                return cls(Path(place.format(id=box_id), "pids.events"))
-        return None
+        counter = GroupCounter.of_refused_processes(box_id)
+        return None if counter is None else cls(counter)
 
     def start(self) -> None:
         threading.Thread(target=self._follow, name="corral-refusals", daemon=True).start()
@@ -50,9 +41,7 @@ class Refusals:
     def look(self) -> bool:
         """Whether there was one, as far as can be told by now: at the box's end the group is there a moment longer."""
         with self._lock:
-            if not self.is_told and self._fd >= 0:
-                with contextlib.suppress(OSError):
-                    self.is_told = parse_refusals(os.pread(self._fd, 256, 0)) > 0
+            self.is_told = self.is_told or (self._counter.read() or 0) > 0
         return self.is_told
 
     def _follow(self) -> None:
@@ -60,14 +49,4 @@ class Refusals:
         while not self._is_stopped and not self.look():
             time.sleep(_LOOK_S)
         with self._lock:
-            os.close(self._fd)
-            self._fd = -1
-
-
-def parse_refusals(text: bytes) -> int:
-    """The number in `max 3`; 0 in what is none."""
-    for line in text.splitlines():
-        name, _, number = line.partition(b" ")
-        if name == b"max" and number.isdigit():
-            return int(number)
-    return 0
+            self._counter.close()

@@ -15,23 +15,22 @@ from typing import Any
 from corral.errors import BoxLost, SandboxError
 from corral.sandbox.engine import Engine
 from corral.sandbox.refusal import Refusals
+from corral.sandbox.shortage import Shortage
 
 CAUSE_LIMIT_S = 1.5
-_LATE_OOM_S = 0.3
-"""The engine hears of an end and of its reason by different ways."""
 _SIGKILL_EXIT = 137
 
 
 class BoxWatch:
     """The engine's events of one container. start() before create, stop() at the very end."""
 
-    def __init__(self, engine: Engine, name: str, on_oom: Callable[[int], None] = lambda number: None) -> None:
+    def __init__(self, engine: Engine, name: str, on_oom: Callable[[], None] = lambda: None) -> None:
         loop = asyncio.get_running_loop()
         self._engine = engine
         self._name = name
         self._on_oom = on_oom
-        """Called with a number when the kernel took a process for want of memory: did the toolbox survive that one?"""
-        self._oom_count = 0
+        """Called when the kernel took a process for want of memory: did the toolbox survive that one?"""
+        self.shortage = Shortage(loop)
         self._loop = loop
         self._stream: Any = None
         self._is_stopped = False
@@ -41,8 +40,6 @@ class BoxWatch:
         """Done when the container has ended, or the engine tells no more."""
         self.removed: asyncio.Future[None] = loop.create_future()
         self._exit_code: int | None = None
-        self._oom: asyncio.Future[None] = loop.create_future()
-        """Done when the kernel's counter of the box's memory has moved and nobody was heard of since."""
         self._signal = ""
         self._is_deaf = False
         self._refusals: Refusals | None = None
@@ -59,19 +56,16 @@ class BoxWatch:
     def stop(self) -> None:
         if self._refusals is not None:
             self._refusals.stop()
+        self.shortage.stop()
         with self._lock:
             self._is_stopped = True
             if self._stream is not None:
                 with contextlib.suppress(OSError, ValueError):
                     self._stream.close()
 
-    def survived(self, number: int) -> None:
-        """The toolbox has answered since: that time the kernel took something else."""
-        if self._oom.done() and number == self._oom_count:
-            self._oom = self._loop.create_future()
-
     async def find_cause(self, crash_log: str) -> SandboxError:
         """Why the box is gone, as the error to raise. Waits briefly for the engine's word."""
+        self.shortage.look()
         was_refused = self._refusals is not None and self._refusals.look()
         await asyncio.wait((self.died,), timeout=CAUSE_LIMIT_S)
         if self._exit_code is None:
@@ -81,8 +75,7 @@ class BoxWatch:
         if self._signal:
             return BoxLost(f"the box was killed from outside (signal {self._signal})", cause="killed")
         if self._exit_code == _SIGKILL_EXIT:
-            await asyncio.wait((self._oom,), timeout=_LATE_OOM_S)
-            if self._oom.done():
+            if await self.shortage.is_cause():
                 return BoxLost("the box ran out of memory", hint="raise its memory limit", cause="oom")
             return BoxLost("the box was killed from outside (signal 9)", cause="killed")
         if was_refused or (self._refusals is not None and self._refusals.is_told):
@@ -129,9 +122,8 @@ class BoxWatch:
         attributes = event.get("Actor", {}).get("Attributes", {})
         action = event.get("Action")
         if action == "oom":
-            _settle(self._oom)
-            self._oom_count += 1
-            self._on_oom(self._oom_count)
+            self.shortage.tell()
+            self._on_oom()
         elif action == "kill":
             self._signal = str(attributes.get("signal", "?"))
         elif action == "die":

@@ -30,7 +30,8 @@ class RawEngine:
         self._socket.bind(str(path))
         self._socket.listen(64)
         self._open: list[socket.socket] = []
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def _serve(self) -> None:
         while True:
@@ -52,6 +53,7 @@ class RawEngine:
 
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(5)  # one that it has just accepted is closed too
         self._socket.close()
         for connection in self._open:
             connection.close()

@@ -35,6 +35,14 @@ def find_janitors(owner: int) -> list[int]:
     return found
 
 
+def wait_for_janitors(owner: int) -> list[int]:
+    """Those there are, once there is one: a program that has just begun shows no arguments for a moment."""
+    deadline = time.monotonic() + 5
+    while not find_janitors(owner) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return find_janitors(owner)
+
+
 def wait_until_gone(owner: int, limit_s: float) -> bool:
     deadline = time.monotonic() + limit_s
     while find_janitors(owner) and time.monotonic() < deadline:
@@ -45,7 +53,7 @@ def wait_until_gone(owner: int, limit_s: float) -> bool:
 def test_one_per_process_and_it_ends_with_it(tmp_path: Path) -> None:
     body = "a = start_janitor(); assert a is start_janitor(); a.expect('corral-1'); a.forget('corral-1')"
     process = run_owner(body, "time.sleep(60)", tmp_path)
-    assert len(find_janitors(process.pid)) == 1
+    assert len(wait_for_janitors(process.pid)) == 1
     process.kill()
     process.wait()
     assert wait_until_gone(process.pid, 5)
@@ -54,7 +62,7 @@ def test_one_per_process_and_it_ends_with_it(tmp_path: Path) -> None:
 def test_it_is_in_a_session_of_its_own_and_holds_no_output(tmp_path: Path) -> None:
     process = run_owner("start_janitor()", "time.sleep(60)", tmp_path)
     try:
-        (janitor,) = find_janitors(process.pid)
+        (janitor,) = wait_for_janitors(process.pid)
         assert os.getsid(janitor) == janitor
         assert {os.readlink(f"/proc/{janitor}/fd/{n}") for n in (1, 2)} == {"/dev/null"}
         assert os.readlink(f"/proc/{janitor}/cwd") == "/"

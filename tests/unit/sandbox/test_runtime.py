@@ -11,7 +11,8 @@ from corral.errors import ConfigError, EngineTimeout, SandboxError
 from corral.sandbox.ability import describe_missing, has_own_kernel
 from corral.sandbox.base import BoxInfo
 from corral.sandbox.container import build_config
-from corral.sandbox.refusal import Refusals, parse_refusals
+from corral.sandbox.group import GroupCounter, parse_counter
+from corral.sandbox.refusal import Refusals
 from corral.sandbox.runtime import explain_failure, limit_start
 from corral.sandbox.spec import SandboxSpec, WorkspaceMode
 
@@ -81,16 +82,17 @@ def test_a_process_is_several_of_the_hosts_under_another_runtime(runtime: str, l
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [(b"max 3\n", 3), (b"max 0\n", 0), (b"", 0), (b"maximum 5\nmax x\n", 0), (b"low 1\nmax 2", 2)]
+    ("text", "count"),
+    [(b"max 3\n", 3), (b"max 0\n", 0), (b"", None), (b"maximum 5\nmax x\n", None), (b"low 1\nmax 2", 2)],
 )
-def test_refused_processes_are_counted(text: bytes, count: int) -> None:
-    assert parse_refusals(text) == count
+def test_refused_processes_are_counted(text: bytes, count: int | None) -> None:
+    assert parse_counter(text, b"max") == count
 
 
 def test_a_refusal_is_seen_and_remembered(tmp_path: Path) -> None:
     events = tmp_path / "pids.events"
     events.write_bytes(b"max 0\n")
-    refusals = Refusals(events)
+    refusals = Refusals(GroupCounter(str(events), "max"))
     assert not refusals.look()
     refusals.start()
     events.write_bytes(b"max 2\n")
