@@ -13,7 +13,7 @@ import pytest
 from tests.contract.boxes import docker_maker, fake_maker, output
 from tests.support.foreign_image import busybox_image, lend_engine
 
-from corral.errors import BoxLost, ToolError
+from corral.errors import BoxLost, RecordError, ToolError
 from corral.sandbox.base import Sandbox
 from corral_protocol.message import EditStep, ExecStatus
 
@@ -52,6 +52,10 @@ async def box(request: pytest.FixtureRequest, workspace: Path, tmp_path: Path) -
 async def pieces(*data: bytes) -> AsyncIterator[bytes]:
     for piece in data:
         yield piece
+
+
+async def is_there(box: Sandbox, name: str) -> bool:
+    return name in {entry.path for entry in (await box.list_files()).entries}
 
 
 async def test_tells_what_it_is(box: Sandbox) -> None:
@@ -129,6 +133,27 @@ async def test_cancel_ends_the_call(box: Sandbox) -> None:
         await asyncio.wait_for(call, 3)
     assert (await box.shell("true")).exit_code == 0
     assert (await box.stats()).calls == 0
+
+
+async def test_a_held_command_starts_when_its_hold_has_ended(box: Sandbox) -> None:
+    seen: list[bool] = []
+
+    async def hold() -> None:
+        await asyncio.sleep(0.2)
+        seen.append(await is_there(box, "ran"))
+
+    assert (await box.shell("echo > ran", hold=hold)).exit_code == 0
+    assert [*seen, await is_there(box, "ran")] == [False, True]
+
+
+async def test_a_command_whose_hold_fails_never_starts(box: Sandbox) -> None:
+    async def hold() -> None:
+        raise RecordError("the disk is gone")
+
+    with pytest.raises(RecordError):
+        await box.shell("echo > ran", hold=hold)
+    await asyncio.sleep(0.2)
+    assert not await is_there(box, "ran")
 
 
 async def test_kill_all_ends_the_call(box: Sandbox) -> None:

@@ -17,6 +17,7 @@ class Method(StrEnum):
     EXEC = "exec"  # Exec -> ExecResult; answered when the command's own process has ended
     CANCEL = "exec.cancel"  # Cancel -> {}; kills that exec's whole tree, its exec answers with status `killed`;
     # after the answer it ends what runs on in the background. A file request answers `cancelled`. Never an error.
+    GO = "exec.go"  # notification, host to box: Go; lets an exec that is held start
     FREEZE = "freeze"  # {} -> FreezeReply; every untrusted process is stopped when it answers
     THAW = "thaw"  # {} -> {}
     KILL_ALL = "kill_all"  # {} -> {}; every untrusted process is gone when it answers
@@ -97,6 +98,12 @@ class Exec:
     stream_limit: int = 64 << 20  # bytes streamed per stream, further output is counted and dropped; -1: no limit
     kill_background: bool = False  # when the command ends, end its descendants too before answering
     umask: int = 0o022
+    hold: bool = False  # prepare everything, and start only after `exec.go`; the time limit counts from there
+
+
+@dataclass(frozen=True)
+class Go:
+    id: int  # of the exec request; one that is over is no error
 
 
 class ExecStatus(StrEnum):

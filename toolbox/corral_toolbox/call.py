@@ -10,7 +10,7 @@ from corral_toolbox import environment
 from corral_toolbox.channel import wire
 from corral_toolbox.channel.stream import Capture, Sink, Source
 from corral_toolbox.forked import claim
-from corral_toolbox.forked.supervisor import MAX_MESSAGE
+from corral_toolbox.forked.supervisor import GO, MAX_MESSAGE
 from corral_toolbox.kernel import syscall
 
 TYPE_CHECKING = False
@@ -68,8 +68,14 @@ class Call:
         self._is_draining = False
         self.is_answered = False
         self._timer: Timer | None = None
-        if request.timeout_s is not None:
-            self._timer = server.loop.after(request.timeout_s, self._on_timeout)
+        self._is_held = request.hold
+        if not request.hold:
+            self._start_clock()
+
+    def _start_clock(self) -> None:
+        self._started_at = time.monotonic()
+        if self._request.timeout_s is not None:
+            self._timer = self._server.loop.after(self._request.timeout_s, self._on_timeout)
 
     # From request to running.
 
@@ -82,7 +88,7 @@ class Call:
         pipes = self._open_pipes(shell_fd)
         theirs = [pipe.theirs for pipe in pipes]
         try:
-            self._hand_over((*self._facts, tuple(pipe.numbers for pipe in pipes)), theirs)
+            self._hand_over((*self._facts, tuple(pipe.numbers for pipe in pipes), self._is_held), theirs)
         except OSError:
             for pipe in pipes:
                 os.close(pipe.ours)
@@ -105,7 +111,32 @@ class Call:
             else:
                 self._supervisor = supervisor
                 supervisor.call = self
+                supervisor.is_held = self._is_held
                 return
+
+    def go(self) -> None:
+        """The host lets it start. Of a supervisor that is gone its end is told."""
+        supervisor = self._supervisor
+        if not self._is_held or supervisor is None:
+            return
+        if self._server.population.is_frozen:
+            self._let_loose()
+            self.refuse(wire.BUSY, "the box is frozen")
+            return
+        self._is_held = supervisor.is_held = False
+        self._start_clock()
+        if supervisor.is_open:
+            try:
+                supervisor.control.send(GO)
+            except BrokenPipeError:
+                pass
+
+    def _let_loose(self) -> None:
+        """Its command is held and will never start: the supervisor ends, and nothing ran."""
+        supervisor, self._supervisor, self._is_held = self._supervisor, None, False
+        if supervisor is not None:
+            supervisor.call = None
+            self._server.pool.discard(supervisor)
 
     def _build_facts(self) -> tuple["CallFacts", int]:
         box, request = self._server.box, self._request
@@ -251,13 +282,19 @@ class Call:
             self._kill_tree()
         elif self._wait_status is not None and self._is_draining:
             self._answer()  # the host gives no credit for the rest
+        elif self._is_held:
+            self._reason = reason
+            self._let_loose()
+            self.on_gone()
         elif not self._reason:
             self._reason = reason
             self._kill_tree()
 
     def mark(self, reason: str) -> None:
         """Its processes are being killed by somebody else; the answer follows when they have gone."""
-        if self._wait_status is None and not self._reason:
+        if self._is_held:
+            self.end(reason)
+        elif self._wait_status is None and not self._reason:
             self._reason = reason
             self._set_timer(_GRACE_S)
 

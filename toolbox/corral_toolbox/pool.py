@@ -28,6 +28,8 @@ class Supervisor:
         """It waits for a call; before, a call waits for it."""
         self.has_started = False
         """The command of its call exists."""
+        self.is_held = False
+        """Nor will it, before the host says so."""
         self.is_open = True
 
 
@@ -49,7 +51,7 @@ class Pool:
     @property
     def is_settled(self) -> bool:
         """Every call has its process: none is about to appear."""
-        return all(item.has_started for item in self._by_pid.values() if item.call is not None)
+        return all(item.has_started or item.is_held for item in self._by_pid.values() if item.call is not None)
 
     def take(self) -> Supervisor:
         """A supervisor for a call, the readiest one. Raises OSError when none is left and none can be forked."""

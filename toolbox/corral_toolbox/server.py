@@ -173,6 +173,11 @@ class Server:
             sink = self.loop.sinks.get(stream) if type(stream) is int else None
             if sink is not None:
                 sink.close()
+        elif method == wire.GO:
+            request_id = params.get("id")
+            call = self.calls.get(request_id) if type(request_id) is int else None
+            if call is not None:
+                call.go()
         elif method == wire.RESET and self._tunnel is not None and type(stream) is int:
             self._tunnel.reset(stream)
 

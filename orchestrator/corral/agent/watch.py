@@ -35,6 +35,9 @@ class WatchedRecord:
             self._tell(event)
         return events
 
+    async def sync_async(self) -> None:
+        await self._log.sync_async()
+
     def claim(self, payload: Payload) -> Event | None:
         event = self._log.claim(payload)
         return event if event is None else self._tell(event)

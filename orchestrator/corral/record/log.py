@@ -107,10 +107,7 @@ class RecordLog:
         """
         events = self._write(payloads, source, durable)
         if durable:
-            if self._sync_s < _INLINE_SYNC_S:
-                self.sync()
-            else:
-                await asyncio.to_thread(self.sync)
+            await self.sync_async()
         return events
 
     def claim(self, payload: Payload) -> Event | None:
@@ -141,6 +138,13 @@ class RecordLog:
                 raise RecordError(self._failure, hint="look at the disk and the kernel's log") from None
             # Moving average: one slow sync does not send every later one to a thread.
             self._sync_s += (time.perf_counter() - started - self._sync_s) / 4
+
+    async def sync_async(self) -> None:
+        """`sync` for the event loop."""
+        if self._sync_s < _INLINE_SYNC_S:
+            self.sync()
+        else:
+            await asyncio.to_thread(self.sync)
 
     def close(self) -> None:
         """Sync and let the record go. Idempotent. Raises RecordError when the last events could not be kept."""

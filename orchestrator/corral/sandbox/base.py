@@ -47,6 +47,9 @@ Returns None when the bytes are consumed, or an awaitable that ends when they ar
 for more and the sink called again. The memoryview is valid until then.
 """
 
+Hold = Callable[[], Awaitable[None]]
+"""What a command waits for before it starts."""
+
 
 @dataclass(frozen=True)
 class MaskedFile:
@@ -137,8 +140,12 @@ class Sandbox(Protocol):
         stdout: Sink | None = None,
         stderr: Sink | None = None,
         stream_limit: int = 64 << 20,
+        hold: Hold | None = None,
     ) -> ExecResult:
-        """Run a command line in the box's shell. The caller keeps the reported `cwd` for the next call."""
+        """Run a command line in the box's shell. The caller keeps the reported `cwd` for the next call.
+
+        The command starts when `hold` has ended, and never when that raises; meanwhile the box makes ready.
+        """
         ...
 
     async def read_file(

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from corral.errors import BoxLost, ToolError
-from corral.sandbox.base import NO_VARIABLES, BoxInfo, Sink
+from corral.sandbox.base import NO_VARIABLES, BoxInfo, Hold, Sink
 from corral.sandbox.channel import BoxOperations
 from corral.sandbox.channel.tunnel import BoxStream, Serve
 from corral.sandbox.channel.wire import Empty, parse_error, parse_result
@@ -127,6 +127,7 @@ class FakeSandbox(BoxOperations):
         sinks: Mapping[str, Sink] | None = None,
         body: tuple[str, AsyncIterator[bytes]] | None = None,
         limit_s: float | None = None,
+        hold: Hold | None = None,
     ) -> T:
         if self._info is None:
             raise RuntimeError("the box has not been started")
@@ -134,6 +135,8 @@ class FakeSandbox(BoxOperations):
             raise BoxLost("the box has been disposed of")
         if method is Method.EXEC:
             assert isinstance(params, Exec)
+            if hold is not None:
+                await hold()
             return cast(T, await self._run(params, sinks or {}, await _collect(body)))
         plain = self._answer_plain(method)
         if plain is not None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from corral.sandbox.base import Sandbox
+from corral.sandbox.base import Hold, Sandbox
 from corral.schema.events import Payload, Source
 from corral.schema.tools import ToolResult, ToolSpec
 from corral.tools.outputs import OutputStore
@@ -17,6 +17,10 @@ class Recorder(Protocol):
 
     async def append_async(self, *payloads: Payload, source: Source | None = None, durable: bool = True) -> object:
         """Write events, all or none; with `durable`, return only when they are on the disk. Raises RecordError."""
+        ...
+
+    async def sync_async(self) -> None:
+        """Return when all that was written is on the disk. Raises RecordError."""
         ...
 
 
@@ -45,6 +49,8 @@ class ToolContext:
     sandbox: Sandbox
     outputs: OutputStore
     shell: ShellState = field(default_factory=ShellState)
+    hold: Hold | None = None
+    """For a tool that holds: ends when its record is on the disk, and its effect may begin."""
 
 
 Arguments = dict[str, Any]
@@ -56,12 +62,14 @@ class Tool:
     """A spec and what it does.
 
     `run` gets validated arguments. It returns a result, or raises ToolError for what a model can act on; SandboxError
-    passes through, for then the box is gone. `limit_s` gives a call's time limit where its arguments set one.
+    passes through, for then the box is gone. `limit_s` gives a call's time limit where its arguments set one. One that
+    `holds` is run while its record still goes to the disk, and holds its effect back until the context's `hold` ends.
     """
 
     spec: ToolSpec
     run: Run
     limit_s: Callable[[Arguments], float] | None = None
+    holds: bool = False
 
     def time_limit(self, arguments: Arguments) -> float:
         return self.limit_s(arguments) if self.limit_s else self.spec.timeout_s

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from corral.context.untrusted import wrap_untrusted
-from corral.errors import SandboxError, ToolError
+from corral.errors import RecordError, SandboxError, ToolError
 from corral.sandbox.base import CALL, Sandbox
 from corral.schema.policy import ApprovalAnswer, ApprovalRequest, Approver, Decider, Decision, Effect
 from corral.schema.text import digest
@@ -206,19 +206,24 @@ class ToolExecutor:
     async def _record_start(self, progress: _Progress) -> None:
         tool = progress.ready
         limit_s = tool.time_limit(progress.arguments)
-        await progress.trail.started(tool.spec, progress.arguments, cwd=self.shell.cwd, limit_s=limit_s)
+        # SECURITY: on the disk before the effect; test_a_started_event_is_durable_before_a_write_runs
+        durable = tool.spec.side_effect is not SideEffect.READ_ONLY and not tool.holds
+        await progress.trail.started(
+            tool.spec, progress.arguments, cwd=self.shell.cwd, limit_s=limit_s, durable=durable
+        )
 
     async def _run(self, progress: _Progress) -> ToolResult:
         tool = progress.ready
         limit_s = tool.time_limit(progress.arguments)
         CALL.set(progress.call.id)
-        context = ToolContext(progress.call.id, self._sandbox, self._outputs, self.shell)
+        hold = self._recorder.sync_async if tool.holds else None
+        context = ToolContext(progress.call.id, self._sandbox, self._outputs, self.shell, hold)
         try:
             async with asyncio.timeout(limit_s) as clock:
                 return await tool.run(copy_arguments(progress.arguments), context)
         except ToolError as error:
             return describe_failure(error)
-        except SandboxError:
+        except (SandboxError, RecordError):
             raise
         except Exception as error:
             if isinstance(error, TimeoutError) and clock.expired():

@@ -117,7 +117,7 @@ class CallTrail:
             )
         )
 
-    async def started(self, spec: ToolSpec, arguments: Arguments, *, cwd: str, limit_s: float) -> None:
+    async def started(self, spec: ToolSpec, arguments: Arguments, *, cwd: str, limit_s: float, durable: bool) -> None:
         await self._write(
             ToolStarted(
                 step=self._step,
@@ -129,8 +129,7 @@ class CallTrail:
                 cwd=cwd,
                 timeout_s=limit_s,
             ),
-            # SECURITY: on the disk before the effect; test_a_started_event_is_durable_before_a_write_runs
-            durable=spec.side_effect is not SideEffect.READ_ONLY,
+            durable=durable,
         )
         self._started = spec
 

@@ -57,6 +57,9 @@ class FakeBox:
         self.raises: BaseException | None = None
 
     async def shell(self, command: str, *, stdout: Any = None, stderr: Any = None, **options: Any) -> ExecResult:
+        hold = options.pop("hold", None)
+        if hold is not None:
+            await hold()
         self.calls.append(("shell", (command, options)))
         return await self._run(stdout, stderr)
 

@@ -3,18 +3,21 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.tools.conftest import Bench
 from tests.unit.tools.fake_box import Run
 
-from corral.errors import BoxLost, SandboxProtocolError, ToolError
+from corral.errors import BoxLost, RecordError, SandboxProtocolError, ToolError
 from corral.policy import PolicyEngine, SessionPolicy, StaticApprover
 from corral.schema.events import Source
 from corral.schema.policy import ApprovalAnswer, ApprovalRequest, Mode, PolicySession, Preset
 from corral.schema.tools import SideEffect, ToolCall, ToolKind, ToolResult, ToolSpec, ToolStatus
 from corral.tools import Tool, ToolContext, ToolExecutor, ToolRegistry, render_result
+from corral.tools.base import ToolTimeouts
+from corral.tools.builtin.shell import build_shell
 
 Build = Callable[..., Bench]
 WRAPPED = re.compile(r'<untrusted source="(\w+)" id="(\d{20})">\n(.*)</untrusted id="\2">', re.DOTALL)
@@ -80,24 +83,54 @@ async def test_a_started_event_is_durable_before_a_write_runs(bench: Build) -> N
             written.append(durable)
             return await desk.log.append_async(*payloads, source=source, durable=durable)
 
+        async def sync_async(self) -> None:
+            written.append(True)
+            await desk.log.sync_async()
+
     written = durable
 
     async def look(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         seen.append((desk.kinds(), list(written)))
         return await succeed(arguments, context)
 
-    for effect, expected, after in [
-        (SideEffect.EXTERNAL_WRITE, True, True),
-        (SideEffect.WORKSPACE_WRITE, True, False),
-        (SideEffect.READ_ONLY, False, False),
+    async def hold(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        assert context.hold is not None
+        assert desk.kinds()[-1] == "tool.started"
+        assert written[-1] is False
+        await context.hold()
+        return await look(arguments, context)
+
+    for run, effect, expected, after in [
+        (look, SideEffect.EXTERNAL_WRITE, True, True),
+        (look, SideEffect.WORKSPACE_WRITE, True, False),
+        (look, SideEffect.READ_ONLY, False, False),
+        (hold, SideEffect.WORKSPACE_WRITE, True, False),
     ]:
         written.clear()
         yes = StaticApprover(approved=True)
-        watched = _with(desk, make_tool(look, side_effect=effect), recorder=Watching(), approver=yes)
+        tool = replace(make_tool(run, side_effect=effect), holds=run is hold)
+        watched = _with(desk, tool, recorder=Watching(), approver=yes)
         await watched.execute(ToolCall(id="c", name="own"))
         assert seen[-1][0][-1] == "tool.started"
         assert seen[-1][1][-1] is expected
         assert written[-1] is after
+
+
+async def test_a_command_whose_record_is_not_on_the_disk_never_starts(bench: Build) -> None:
+    desk = bench()
+
+    class Failing:
+        async def append_async(self, *payloads: Any, source: Any = None, durable: bool = True) -> object:
+            return await desk.log.append_async(*payloads, source=source, durable=durable)
+
+        async def sync_async(self) -> None:
+            raise RecordError("the disk refused the record")
+
+    with pytest.raises(RecordError):
+        await _with(desk, build_shell(ToolTimeouts()), recorder=Failing()).execute(
+            ToolCall(id="c", name="shell", arguments={"command": "true"})
+        )
+    assert desk.box.calls == []
 
 
 def _with(desk: Bench, tool: Tool, *, recorder: Any = None, approver: Any = None) -> Any:

@@ -27,6 +27,7 @@ class ExecRequest:
         self.stream_limit = params.take_int("stream_limit", 64 << 20, -1, wire.MAX_ID)
         self.kill_background = params.take_bool("kill_background", False)
         self.umask = params.take_int("umask", 0o022, 0, 0o777)
+        self.hold = params.take_bool("hold", False)
         params.done()
         if not self.argv or (self.shell and len(self.argv) != 1) or not self.argv[0]:
             raise wire.Refusal(wire.INVALID_ARGUMENT, "argv must name a program, or hold exactly one command line")

@@ -26,8 +26,10 @@ CallFacts = tuple[
     int,  # uid
     int,  # gid
 ]
-Instruction = tuple[bytes, list[bytes], dict[bytes, bytes], bytes, bytes, int, int, int, tuple[tuple[int, ...], ...]]
-"""CallFacts, then for each descriptor sent along the numbers the program finds it at."""
+Instruction = tuple[
+    bytes, list[bytes], dict[bytes, bytes], bytes, bytes, int, int, int, tuple[tuple[int, ...], ...], bool
+]
+"""CallFacts, then for each descriptor sent along the numbers the program finds it at, then whether it is held."""
 
 
 class NotStarted(Exception):
@@ -72,12 +74,13 @@ def start_command(
     starter: Starter,
     tell_notice: "Callable[[str], None]",
     attempt: "Callable[[Callable[[], int]], int]",
+    wait: "Callable[[], None]",
 ) -> int:
-    """Returns the command's pid; each try is made by `attempt`.
+    """Returns the command's pid; each try is made by `attempt`, the first after `wait`.
 
     Raises NotStarted, or another OSError when no process can be had.
     """
-    path, argv, env, cwd, workspace, umask, uid, gid, places = instruction
+    path, argv, env, cwd, workspace, umask, uid, gid, places, _ = instruction
     os.umask(umask)
     syscall.lend_ids(uid, gid)
     try:
@@ -87,6 +90,7 @@ def start_command(
     finally:
         syscall.lend_ids(0, 0)
     try:
+        wait()
         return _spawn_first(name, candidates, Launch(argv, env, (uid, gid), files, places), starter, attempt)
     finally:
         os.chdir("/")

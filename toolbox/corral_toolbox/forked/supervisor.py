@@ -31,6 +31,8 @@ EVENTS = "events"  # batch
 NOTICE = "notice"  # text
 NOT_STARTED = "not_started"  # exit code, text
 
+GO = b"go"
+"""What it is told of a call that is held: now."""
 MAX_MESSAGE = 32 << 10
 """Largest instruction sent in the message itself; a larger one travels in a memfd."""
 _NICE = 15
@@ -96,9 +98,13 @@ def _serve(control: _socket.socket, buffer: memoryview, starter: Starter, observ
         return False
     instruction, files = received
     observer.begin()
+    gate = _Gate(control, is_open=not instruction[-1])
     try:
-        child = start_command(instruction, files, starter, lambda text: _tell(NOTICE, text), observer.attempt)
+        child = start_command(
+            instruction, files, starter, lambda text: _tell(NOTICE, text), observer.attempt, gate.wait
+        )
     except NotStarted as error:
+        gate.wait()
         observer.begin()
         _tell(NOT_STARTED, error.exit_code, str(error))
         _tell(ENDED, None, error.exit_code << 8, False, 0, 0.0, 0)
@@ -111,6 +117,24 @@ def _serve(control: _socket.socket, buffer: memoryview, starter: Starter, observ
             os.close(fd)
     _tell(STARTED, child)
     return _watch(child, observer)
+
+
+class _Gate:
+    """Where a command that is held waits until the host lets it start."""
+
+    def __init__(self, control: _socket.socket, *, is_open: bool) -> None:
+        self._control = control
+        self._is_open = is_open
+
+    def wait(self) -> None:
+        """Ends this process when the first does not want the call any more."""
+        if self._is_open:
+            return
+        # SECURITY: nothing of the call has started by now, so that its record comes first
+        # (test_a_held_command_starts_when_it_is_told).
+        if self._control.recv(len(GO)) != GO:
+            os._exit(0)
+        self._is_open = True
 
 
 def _receive(control: _socket.socket, buffer: memoryview) -> tuple[Instruction, list[int]] | None:
@@ -193,8 +217,9 @@ def _lock_down(open_files: int) -> None:
 
 def _rehearse(starter: Starter, observer: Observer) -> None:
     """Use once what a call will use: memory that a fork shares is copied at the first touch, now instead of then."""
-    facts = (b"/proc/self/none", [b"sh"], {b"PATH": b"/"}, b"/", b"/", 0o022, 1, 1, ())
+    facts = (b"/proc/self/none", [b"sh"], {b"PATH": b"/"}, b"/", b"/", 0o022, 1, 1, (), False)
+    instruction = marshal.loads(marshal.dumps(facts))  # noqa: S302
     try:
-        start_command(marshal.loads(marshal.dumps(facts)), [], starter, lambda text: None, observer.attempt)  # noqa: S302
+        start_command(instruction, [], starter, lambda text: None, observer.attempt, lambda: None)
     except NotStarted:
         pass

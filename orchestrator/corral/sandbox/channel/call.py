@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar
 
 from corral.errors import BoxLost, CorralError, ToolError
-from corral.sandbox.base import Sink
+from corral.sandbox.base import Hold, Sink
 from corral.sandbox.channel.rpc import Channel, Request
 from corral.sandbox.channel.stream import Inbound, Outbound
 from corral.sandbox.channel.wire import Empty
 from corral_protocol import MAX_CHUNK_BYTES
 from corral_protocol.error import ErrorCode
-from corral_protocol.message import Cancel, Method, Pong, StreamClose
+from corral_protocol.message import Cancel, Go, Method, Pong, StreamClose
 
 HEARTBEAT_S = 15.0
 PONG_LIMIT_S = 30.0
@@ -35,10 +35,12 @@ async def run_call(
     sinks: Mapping[str, Sink] | None = None,
     body: tuple[str, AsyncIterator[bytes]] | None = None,
     limit_s: float | None = None,
+    hold: Hold | None = None,
 ) -> T:
     """Ask the box; wait for its answer and for all that streams with it.
 
-    `sinks` and `body` name the fields of `params` that hold stream ids. Raises ToolError when the box refuses or
+    `sinks` and `body` name the fields of `params` that hold stream ids. `hold`, of an exec that is sent with it: the
+    box prepares it meanwhile, and starts it when that has ended well. Raises ToolError when the box refuses or
     `limit_s` is over, BoxLost or SandboxProtocolError when the channel ends, and what a sink or the body raises.
     """
     if channel.is_ending:
@@ -48,7 +50,7 @@ async def run_call(
     limit = asyncio.timeout(limit_s)
     try:
         async with limit:
-            result: T = await _wait_answer(channel, request, pump)
+            result: T = await _wait_answer(channel, request, pump, hold)
             for stream in request.inbound:
                 await _finish_stream(stream, method)
             return result
@@ -62,7 +64,7 @@ async def run_call(
             pump.cancel()
 
 
-async def _wait_answer(channel: Channel, request: Request, pump: asyncio.Task[None] | None) -> Any:
+async def _wait_answer(channel: Channel, request: Request, pump: asyncio.Task[None] | None, hold: Hold | None) -> Any:
     turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def wake(settled: asyncio.Future[Any]) -> None:
@@ -79,6 +81,9 @@ async def _wait_answer(channel: Channel, request: Request, pump: asyncio.Task[No
     if pump is not None:
         pump.add_done_callback(wake)
     try:
+        if hold is not None:
+            await hold()
+            channel.notify(Method.GO, Go(request.id))
         await turn
         return request.answer.result()
     except BaseException:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from corral.errors import SandboxProtocolError, ToolError
-from corral.sandbox.base import NO_VARIABLES, Sink
+from corral.sandbox.base import NO_VARIABLES, Hold, Sink
 from corral.sandbox.channel.wire import Empty, parse_value
 from corral_protocol.error import ErrorCode
 from corral_protocol.message import (
@@ -63,6 +63,7 @@ class Caller(Protocol):
         sinks: Mapping[str, Sink] | None = None,
         body: tuple[str, AsyncIterator[bytes]] | None = None,
         limit_s: float | None = None,
+        hold: Hold | None = None,
     ) -> T: ...
 
 
@@ -122,6 +123,7 @@ class BoxOperations:
         stdout: Sink | None = None,
         stderr: Sink | None = None,
         stream_limit: int = 64 << 20,
+        hold: Hold | None = None,
     ) -> ExecResult:
         params = Exec(  # noqa: S604  # a field of the wire message: the shell is the box's
             argv=[_name(command)],
@@ -130,21 +132,27 @@ class BoxOperations:
             env=_names({**self._variables, **(env or {})}),
             timeout_s=timeout_s,
             stream_limit=stream_limit,
+            hold=hold is not None,
         )
         try:
-            return await self._exec(params, None, stdout, stderr)
+            return await self._exec(params, None, stdout, stderr, hold)
         except ToolError as error:
             if error.code == ErrorCode.UNSUPPORTED:
                 raise ToolError(error.message, code=error.code, hint=_NO_SHELL_HINT) from None
             raise
 
     async def _exec(
-        self, params: Exec, stdin: AsyncIterator[bytes] | None, stdout: Sink | None, stderr: Sink | None
+        self,
+        params: Exec,
+        stdin: AsyncIterator[bytes] | None,
+        stdout: Sink | None,
+        stderr: Sink | None,
+        hold: Hold | None = None,
     ) -> ExecResult:
         sinks = {name: sink for name, sink in (("stdout", stdout), ("stderr", stderr)) if sink is not None}
         limit_s = None if params.timeout_s is None else params.timeout_s + EXEC_GRACE_S
         body = None if stdin is None else ("stdin", stdin)
-        result = await self._call(Method.EXEC, params, ExecResult, sinks=sinks, body=body, limit_s=limit_s)
+        result = await self._call(Method.EXEC, params, ExecResult, sinks=sinks, body=body, limit_s=limit_s, hold=hold)
         with self._judging():
             for capture in (result.stdout, result.stderr):
                 _check_capture(capture, params)

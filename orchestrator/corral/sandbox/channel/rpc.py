@@ -35,6 +35,7 @@ from corral_protocol.message import (
     FIRST_OPENED_STREAM,
     MAX_EVENTS,
     Credit,
+    Go,
     LogLine,
     Method,
     ProcessEvents,
@@ -166,7 +167,7 @@ class Channel(asyncio.Protocol):
             await self.writable.wait()
             self.write(encode_chunk(stream, data))
 
-    def notify(self, method: Method, params: Credit | StreamClose | StreamReset) -> None:
+    def notify(self, method: Method, params: Credit | Go | StreamClose | StreamReset) -> None:
         self.write(encode_control({"jsonrpc": "2.0", "method": method.value, "params": encode_params(params)}))
 
     def send_request(

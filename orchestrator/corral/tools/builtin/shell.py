@@ -94,7 +94,7 @@ def build_shell(timeouts: ToolTimeouts) -> Tool:
     async def run(arguments: Arguments, context: ToolContext) -> ToolResult:
         return await _run(arguments["command"], allowed_s(arguments), context)
 
-    return Tool(spec, run, limit_s=lambda arguments: allowed_s(arguments) + _GRACE_S)
+    return Tool(spec, run, limit_s=lambda arguments: allowed_s(arguments) + _GRACE_S, holds=True)
 
 
 async def _run(command: str, timeout_s: float, context: ToolContext) -> ToolResult:
@@ -103,7 +103,12 @@ async def _run(command: str, timeout_s: float, context: ToolContext) -> ToolResu
     output = context.outputs.open(context.call_id)
     try:
         result = await context.sandbox.shell(
-            command, cwd=context.shell.cwd, timeout_s=timeout_s, stdout=output.stdout, stderr=output.stderr
+            command,
+            cwd=context.shell.cwd,
+            timeout_s=timeout_s,
+            stdout=output.stdout,
+            stderr=output.stderr,
+            hold=context.hold,
         )
     finally:
         output.close()
