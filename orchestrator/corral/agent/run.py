@@ -12,7 +12,7 @@ import platform
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Protocol
@@ -146,17 +146,24 @@ class Run:
     before_end: Callable[[], Awaitable[None]] = _nothing
     """Awaited when the box is gone and the changes are read: then only the end is told."""
 
-    async def execute(self, body: Body, *, spent: Callable[[], Spent] = Spent) -> Outcome:
+    async def execute(
+        self,
+        body: Body,
+        *,
+        spent: Callable[[], Spent] = Spent,
+        ahead: AbstractAsyncContextManager[None] | None = None,
+    ) -> Outcome:
         """Run `body` in the box. Its failure, or the box's, is part of the outcome; only a record that cannot be
         written raises. A cancel ends what is going on, the body or the export, never the clean-up; it is part of the
-        outcome too. `spent` tells what the body had used when something else than itself ends it.
+        outcome too. `spent` tells what the body had used when something else than itself ends it. `ahead` is entered
+        before the box is started: what can go on meanwhile.
         """
         begun = time.monotonic()
         self.record.append(self.started)
         progress = _Progress(spent)
         try:
             async with AsyncExitStack() as stack:
-                await self._run_body(body, stack, progress)
+                await self._run_body(body, ahead or nullcontext(), stack, progress)
                 if progress.box is not None:
                     await self._export(progress)
                     progress.box = self.sandbox.info  # it may have been replaced
@@ -187,8 +194,11 @@ class Run:
         except asyncio.CancelledError:
             progress.cancel("cancelled by the user")
 
-    async def _run_body(self, body: Body, stack: AsyncExitStack, progress: _Progress) -> None:
+    async def _run_body(
+        self, body: Body, ahead: AbstractAsyncContextManager[None], stack: AsyncExitStack, progress: _Progress
+    ) -> None:
         try:
+            await stack.enter_async_context(ahead)
             await stack.enter_async_context(self.sandbox)
             progress.box = self.sandbox.info
             self.on_box(progress.box)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from corral.agent.ask import Ask, ModelClient
 from corral.agent.budget import Budget, Limits
 from corral.agent.completion import Completion
+from corral.agent.head_start import HeadStart
 from corral.agent.ladder import Ladder
 from corral.agent.loop import Loop
 from corral.agent.run import Ending, RunRecord
@@ -49,29 +52,52 @@ class AgentSession:
     """What the box may reach."""
     clock: Callable[[], float] = time.monotonic
     _budget: Budget | None = field(default=None, init=False)
+    _head: HeadStart | None = field(default=None, init=False)
+    _loop: Loop | None = field(default=None, init=False)
 
     def spent(self) -> Spent:
         """What it has used so far."""
-        return self._budget.spent() if self._budget else Spent()
+        if self._budget is None:
+            return Spent()
+        budget = copy.copy(self._budget)
+        if self._head is not None and (reply := self._head.unused) is not None:
+            budget.charge(reply)
+        return budget.spent()
+
+    @contextlib.asynccontextmanager
+    async def ask_ahead(self, sandbox: Sandbox) -> AsyncIterator[None]:
+        """Around the start of this very box: the model is asked meanwhile, and answers to __call__ at the earliest."""
+        loop = self._build(sandbox)
+        assert self._head is not None
+        if loop.budget.exhausted() is not None:
+            yield
+            return
+        async with self._head.begin(loop.transcript, loop.budget.line()):
+            yield
 
     async def __call__(self, sandbox: Sandbox) -> Ending:
         """Raises ModelError, SandboxError, RecordError."""
+        ending = await (self._loop or self._build(sandbox)).run()
+        if self.mode is Mode.PLAN and ending.reason is StopReason.FINISHED:
+            self.record.append(PlanCreated(step=ending.steps, text=ending.summary))
+        return ending
+
+    def _build(self, sandbox: Sandbox) -> Loop:
+        """The model's world. Nothing in it asks the box before the model has answered."""
         registry = ToolRegistry(build_tools(lambda: self.current_diff(sandbox), timeouts=self.timeouts))
         tools = registry.select(permission=self.permission, mode=self.mode)
         self._budget = Budget(self._limits(), self.clock)
-        loop = Loop(
+        self._head = HeadStart(Ask(self.client, tools.specs, self.record))
+        self._loop = Loop(
             transcript=self._begin(),
             budget=self._budget,
-            ask=Ask(self.client, tools.specs, self.record),
+            ask=self._head,
             execute=self._executor(tools, sandbox).execute,
             verify=self._completion(sandbox),
             ladder=Ladder(tools, self.record),
             recorder=self.record,
         )
-        ending = await loop.run()
-        if self.mode is Mode.PLAN and ending.reason is StopReason.FINISHED:
-            self.record.append(PlanCreated(step=ending.steps, text=ending.summary))
-        return ending
+        return self._loop
 
     def _begin(self) -> Transcript:
         until = self.until if self.mode is Mode.BUILD else None

@@ -135,7 +135,9 @@ async def run_agent(
             facts = {"model": model.name, **describe_policy(policy)}
             run = build_run(parts, request, door="run", goal=request.task, on_box=on_box, **facts)
             body = _set_up(parts, request, session, network)
-            outcome = await run.execute(_connect(network, body), spent=session.spent)
+            # A set-up that fails shall cost no tokens.
+            ahead = session.ask_ahead(parts.sandbox) if request.setup is None else None
+            outcome = await run.execute(_connect(network, body), spent=session.spent, ahead=ahead)
             parts.end(outcome.ending.reason.value)
             return AgentOutcome(
                 parts.run_dir.run_id,

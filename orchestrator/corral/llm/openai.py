@@ -77,6 +77,7 @@ class OpenAIModel:
     async def complete(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
         started = time.monotonic()
         self._used_ids.update(call.id for message in request.messages for call in message.calls)
+        await asyncio.to_thread(_load_client)
         try:
             async with asyncio.timeout(self._timeout_s):
                 answer = await self._ask(request, on_text)
@@ -131,7 +132,7 @@ class OpenAIModel:
         return False
 
     async def _send(self, parameters: dict[str, Any], on_text: OnText | None) -> Answer:
-        import httpx2  # late: over half a second, and only a run that asks a model needs it
+        import httpx2  # late: as in _load_client
         import openai
 
         client = self._connect()
@@ -220,6 +221,12 @@ class OpenAIModel:
         error.tokens = (reply.usage.input_tokens, reply.usage.output_tokens)
         error.cost_usd = reply.cost_usd
         return error
+
+
+def _load_client() -> None:
+    """Late, because it takes over half a second and only a run that asks a model needs it; in a thread, because the box
+    starts meanwhile."""
+    import openai  # noqa: F401
 
 
 def _to_mapping(chunk: Any) -> Mapping[str, Any]:

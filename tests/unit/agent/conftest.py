@@ -113,7 +113,8 @@ def run_agent(tmp_path: Path) -> Iterator[RunAgent]:
             clock=clock or time.monotonic,
         )
         started = describe_start(run_id="run-1", door="run", goal="mend it", workspace="/w")
-        outcome = await Run(log, box, no_patch, started).execute(session, spent=session.spent)  # type: ignore[arg-type]
+        run = Run(log, box, no_patch, started)  # type: ignore[arg-type]
+        outcome = await run.execute(session, spent=session.spent, ahead=session.ask_ahead(box))  # type: ignore[arg-type]
         return Done(outcome, box, [one for one in read_events(path) if isinstance(one, Event)], model)
 
     yield run
