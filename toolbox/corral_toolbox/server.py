@@ -25,11 +25,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from corral_toolbox.loop import Loop
+    from corral_toolbox.loop import Loop, Timer
     from corral_toolbox.tunnel import Tunnel
 
 _READ_BYTES = 64 << 10
 """What the pipe from the engine holds."""
+FIRST_LEASE_S = 60.0
+"""Before the greeting says how long."""
 EXIT_END, EXIT_LEASE, EXIT_TERM = 0, 75, 143
 
 
@@ -84,6 +86,7 @@ class Server:
     files: FilePool
     population: Population
     rest: Rest
+    _lease: "Timer"
 
     def __init__(self, loop: "Loop", open_files: int) -> None:
         self.loop = loop
@@ -98,6 +101,7 @@ class Server:
         self._started_at = self._heard_at = time.monotonic()
         self._is_greeted = False
         self._tunnel: Tunnel | None = None
+        self.watch_lease()
         self._methods: dict[str, Callable[[int, wire.Message], None]] = {
             wire.PING: self._ping,
             wire.EXEC: self._exec,
@@ -238,13 +242,16 @@ class Server:
         self.pool.refill()
         self.files.refill()
         self.rest.postpone()
-        self._watch_lease()
+        self._lease.cancel()
+        self.watch_lease()
 
-    def _watch_lease(self) -> None:
-        left_s = self._heard_at + self.box.lease_s - time.monotonic()
+    def watch_lease(self) -> None:
+        """From the start: a box of a pool waits long for its greeting, which then names a lease of its own."""
+        lease_s = self.box.lease_s if self._is_greeted else FIRST_LEASE_S
+        left_s = self._heard_at + lease_s - time.monotonic()
         if left_s <= 0:
-            raise End(EXIT_LEASE, f"nothing heard from the host for {self.box.lease_s:g} s")
-        self.loop.after(left_s, self._watch_lease)
+            raise End(EXIT_LEASE, f"nothing heard from the host for {lease_s:g} s")
+        self._lease = self.loop.after(left_s, self.watch_lease)
 
     def _ping(self, request_id: int, params: wire.Message) -> None:
         wire.Params(params).done()

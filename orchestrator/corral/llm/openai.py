@@ -224,9 +224,8 @@ class OpenAIModel:
 
 
 def _load_client() -> None:
-    """Late, because it takes over half a second and only a run that asks a model needs it; in a thread, because the box
-    starts meanwhile."""
-    import openai  # noqa: F401
+    """In a thread of its own: the box starts meanwhile."""
+    import openai  # noqa: F401  # late: over half a second, and only a run that asks a model needs it
 
 
 def _to_mapping(chunk: Any) -> Mapping[str, Any]:

@@ -15,7 +15,8 @@ from corral.sandbox.engine import CHANGE_S, Engine, NameTaken
 from corral.sandbox.janitor import Janitor
 from corral.sandbox.watch import BoxWatch
 from corral_protocol import PROTOCOL_VERSION
-from corral_protocol.message import Hello, HelloReply, Method, Pong
+from corral_protocol.error import ErrorCode
+from corral_protocol.message import Hello, HelloReply, Method, Pong, ProcessEvents
 
 HELLO_LIMIT_S = 30.0
 _NAME_TRIES = 3
@@ -36,9 +37,10 @@ class Box:
         self.id = ""
         self.name = ""
         self.channel: Channel | None = None
+        self.observe = observe
+        """Who hears what the box's processes do; may change until the first command."""
         self._engine = engine
         self._janitor = janitor
-        self._observe = observe
         self._watch: BoxWatch | None = None
         self._creating: asyncio.Task[str] | None = None
         self._removal_s = CHANGE_S
@@ -58,7 +60,7 @@ class Box:
                 if attempt == _NAME_TRIES - 1:
                     raise
         sock = await self._engine.attach(self.id)
-        self.channel = await open_channel(sock, self._diagnose, self._observe)
+        self.channel = await open_channel(sock, self._diagnose, self._note)
         # A box that broke a rule, or died, is removed at once, not when somebody comes to dispose of it.
         self.channel.ended.add_done_callback(lambda _: self._start_closing())
         if before_start is not None:
@@ -93,6 +95,10 @@ class Box:
         self._janitor.confirm(self.name)
         await self._watch.subscribed
 
+    def _note(self, call: str, told: ProcessEvents) -> None:
+        if self.observe is not None:
+            self.observe(call, told)
+
     def _check_survival(self) -> None:
         if self.channel is not None and not self.channel.is_ending and not self._is_asking:
             self.channel.spawn(self._ask_survivor(self.channel))
@@ -110,6 +116,17 @@ class Box:
                     shortage.outlived(asked, count)
         finally:
             self._is_asking = False
+
+    async def ask_ungreeted(self, limit_s: float) -> None:
+        """Whether a toolbox that waits for its greeting is there: the refusal is the proof, and renews its lease.
+
+        Raises SandboxError when it is gone, ToolError when it does not answer in time."""
+        assert self.channel is not None
+        try:
+            await run_call(self.channel, Method.PING, None, Pong, limit_s=limit_s)
+        except ToolError as refusal:
+            if refusal.code == ErrorCode.TIMEOUT:
+                raise
 
     async def greet(self, hello: Hello) -> HelloReply:
         """The handshake. Raises ImageError when the image's toolbox is missing, broken or of another version."""

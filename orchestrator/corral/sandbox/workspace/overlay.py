@@ -16,7 +16,13 @@ from corral.sandbox.spec import SandboxSpec
 from corral.sandbox.workspace import proof
 from corral.sandbox.workspace.kernel.idmap import attach_idmapped_clone
 from corral.sandbox.workspace.kernel.link_dir import LinkDir
-from corral.sandbox.workspace.kernel.syscall import try_mount
+from corral.sandbox.workspace.kernel.syscall import (
+    MOUNT_ATTR_NODEV,
+    MOUNT_ATTR_NOSUID,
+    attach_mount,
+    make_mount,
+    try_mount,
+)
 from corral.sandbox.workspace.mask.plant import Planter
 from corral.sandbox.workspace.mask.search import Secret
 from corral.sandbox.workspace.owner import BoxOwner
@@ -157,6 +163,15 @@ def describe_mount(overlay: Overlay, spec: SandboxSpec) -> dict[str, object]:
             },
         },
     }
+
+
+def attach_overlay(overlay: Overlay, point: Path) -> None:
+    """Mount the view at a directory of this host, by ourselves. Raises OSError."""
+    mount = make_mount("overlay", _options(overlay, index=overlay.has_index), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+    try:
+        attach_mount(mount, str(point))
+    finally:
+        os.close(mount)
 
 
 def _link_layer(layer: int, path: Path, link: Path, owner: BoxOwner) -> Obstacle | None:

@@ -23,8 +23,10 @@ MOVE_MOUNT_F_EMPTY_PATH = 0x4
 MOUNT_ATTR_RDONLY = 0x1
 MOUNT_ATTR_NOSUID = 0x2
 MOUNT_ATTR_NODEV = 0x4
+MOUNT_ATTR_NOEXEC = 0x8
 MOUNT_ATTR_IDMAP = 0x00100000
 MS_PRIVATE = 1 << 18
+MS_SHARED = 1 << 20
 MNT_DETACH = 2
 UMOUNT_NOFOLLOW = 8
 CLONE_NEWUSER = 0x10000000
@@ -75,6 +77,11 @@ def unmount(target: str) -> None:
 
 def try_mount(filesystem: str, options: list[tuple[str, str | None]]) -> None:
     """Make a mount that is attached nowhere and drop it again: does the kernel take these options?"""
+    os.close(make_mount(filesystem, options))
+
+
+def make_mount(filesystem: str, options: list[tuple[str, str | None]], attributes: int = 0) -> int:
+    """A mount that is attached nowhere yet. Returns a descriptor; closing it drops the mount."""
     context = _call(_FSOPEN, filesystem.encode(), _FSOPEN_CLOEXEC)
     try:
         for key, value in options:
@@ -83,9 +90,15 @@ def try_mount(filesystem: str, options: list[tuple[str, str | None]]) -> None:
             else:
                 _call(_FSCONFIG, context, _FSCONFIG_SET_STRING, key.encode(), os.fsencode(value), 0)
         _call(_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0)
-        os.close(_call(_FSMOUNT, context, _FSMOUNT_CLOEXEC, 0))
+        return _call(_FSMOUNT, context, _FSMOUNT_CLOEXEC, attributes)
     finally:
         os.close(context)
+
+
+def share_mount(target: str) -> None:
+    """What is mounted below this mount from now on also appears where it is a slave."""
+    if _libc.mount(None, os.fsencode(target), None, ctypes.c_ulong(MS_SHARED), None) != 0:
+        raise _last_error(target)
 
 
 def spawn_namespace_holder(seconds: int) -> int:
