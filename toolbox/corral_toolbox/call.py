@@ -69,6 +69,7 @@ class Call:
         self.is_answered = False
         self._timer: Timer | None = None
         self._is_held = request.hold
+        self._is_due = False
         if not request.hold:
             self._start_clock()
 
@@ -115,13 +116,12 @@ class Call:
                 return
 
     def go(self) -> None:
-        """The host lets it start. Of a supervisor that is gone its end is told."""
+        """The host lets it start; in a box that is frozen, as soon as that ends."""
         supervisor = self._supervisor
         if not self._is_held or supervisor is None:
             return
-        if self._server.population.is_frozen:
-            self._let_loose()
-            self.refuse(wire.BUSY, "the box is frozen")
+        self._is_due = self._server.population.is_frozen
+        if self._is_due:
             return
         self._is_held = supervisor.is_held = False
         self._start_clock()
@@ -129,7 +129,11 @@ class Call:
             try:
                 supervisor.control.send(GO)
             except BrokenPipeError:
-                pass
+                pass  # its end is told by wait
+
+    def thawed(self) -> None:
+        if self._is_due:
+            self.go()
 
     def _let_loose(self) -> None:
         """Its command is held and will never start: the supervisor ends, and nothing ran."""

@@ -350,6 +350,8 @@ class Server:
     def _thaw(self, request_id: int, params: wire.Message) -> None:
         wire.Params(params).done()
         self.population.thaw()
+        for call in list(self.calls.values()):
+            call.thawed()
         self._reply(request_id, {})
 
     def _kill_all(self, request_id: int, params: wire.Message) -> None:

@@ -14,6 +14,11 @@ _PLACES = (
 """Of both layouts and both drivers."""
 
 
+def find_places(box_id: str, controller: str) -> list[str]:
+    """Where a box's group may be, whose `controller` is asked about."""
+    return [place.format(controller=controller, id=box_id) for place in _PLACES]
+
+
 class GroupCounter:
     """One field of one file, held open. Of a group that is gone it says nothing more."""
 
@@ -25,10 +30,10 @@ class GroupCounter:
     @classmethod
     def find(cls, box_id: str, controller: str, files: tuple[str, ...], field: str) -> GroupCounter | None:
         """None where the box's group is not to be seen: another machine's, or another layout."""
-        for place in _PLACES:
+        for place in find_places(box_id, controller):
             for name in files:
                 with contextlib.suppress(OSError):
-                    return cls(f"{place.format(controller=controller, id=box_id)}/{name}", field)
+                    return cls(f"{place}/{name}", field)
         return None
 
     @classmethod

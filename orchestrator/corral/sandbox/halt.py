@@ -11,14 +11,10 @@ import os
 import signal
 from pathlib import Path
 
+from corral.sandbox.group import find_places
+
 _ROUNDS = 8
 """Who is stopped forks no more: a second look finds the last that were being born."""
-_PLACES = (
-    "/sys/fs/cgroup/pids/docker/{id}",
-    "/sys/fs/cgroup/docker/{id}",
-    "/sys/fs/cgroup/pids/system.slice/docker-{id}.scope",
-    "/sys/fs/cgroup/system.slice/docker-{id}.scope",
-)
 
 
 class Halt:
@@ -32,8 +28,8 @@ class Halt:
     @classmethod
     def find(cls, box_id: str, uid: int) -> Halt | None:
         """None where the box's group is not to be seen: another machine's, or another layout."""
-        for place in _PLACES:
-            group = Path(place.format(id=box_id))
+        for place in find_places(box_id, "pids"):
+            group = Path(place)
             if (group / "cgroup.procs").is_file():
                 return cls(group, box_id, uid)
         return None
