@@ -121,6 +121,7 @@ async def test_silence_ends_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 EVENT = {"kind": "exec", "pid": 7, "parent": 1, "uid": 5}
+END = {"pid": 7, "lived_s": 0.5}
 FORGED_EVENTS: dict[str, dict[str, Any]] = {
     "of_another_call": {"id": 2, "dropped": 0, "events": []},
     "of_true": {"id": True, "dropped": 0, "events": []},
@@ -132,6 +133,10 @@ FORGED_EVENTS: dict[str, dict[str, Any]] = {
     "port_is_none": {"id": 1, "dropped": 0, "events": [EVENT | {"kind": "connect", "port": 65536}]},
     "argument_is_no_name": {"id": 1, "dropped": 0, "events": [EVENT | {"argv": ["a\0b"]}]},
     "path_is_no_name": {"id": 1, "dropped": 0, "events": [EVENT | {"path": "\0!"}]},
+    "end_with_a_code_over_255": {"id": 1, "dropped": 0, "events": [], "ends": [END | {"exit_code": 256}]},
+    "end_by_a_signal_that_is_none": {"id": 1, "dropped": 0, "events": [], "ends": [END | {"signal": 65}]},
+    "end_with_text": {"id": 1, "dropped": 0, "events": [], "ends": [END | {"exit_code": "0"}]},
+    "end_before_its_start": {"id": 1, "dropped": 0, "events": [], "ends": [END | {"lived_s": -1.0}]},
     "dropped_is_negative": {"id": 1, "dropped": -1, "events": []},
 }
 
@@ -160,6 +165,18 @@ async def test_a_box_that_tells_of_too_many_processes_is_ended() -> None:
         with pytest.raises(SandboxProtocolError, match=str(MAX_EVENTS + 1)):
             await asyncio.wait_for(call, 5)
         assert sum(len(told.events) for _, told in box.told) == MAX_EVENTS
+
+
+async def test_a_box_that_tells_of_too_many_ends_is_ended() -> None:
+    async with open_hostile_box() as box:
+        call = asyncio.ensure_future(box.exec(["true"]))
+        await box.hear()
+        for _ in range(MAX_EVENTS // 2000):
+            await box.say(method="process.events", params={"id": 1, "dropped": 0, "events": [], "ends": [END] * 2000})
+        assert not box.channel.is_ending
+        await box.say(method="process.events", params={"id": 1, "dropped": 0, "events": [], "ends": [END]})
+        with pytest.raises(SandboxProtocolError, match=str(MAX_EVENTS + 1)):
+            await asyncio.wait_for(call, 5)
 
 
 async def test_a_count_of_dropped_events_never_shrinks() -> None:

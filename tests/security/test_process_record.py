@@ -21,6 +21,8 @@ from corral_protocol.message import EventKind, EventMark, ExecResult, ProcessEve
 from corral_protocol.name import decode_name
 
 pytestmark = pytest.mark.docker
+TELLS_ENDS = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
+"""Whether this kernel tells how processes end that are somebody else's children."""
 
 
 @dataclass
@@ -73,6 +75,45 @@ async def test_every_program_of_nested_shells_is_told_with_parent_and_directory(
     )
     assert (outer.parent, inner.parent, deep.parent, less.parent) == (first.pid, outer.pid, inner.pid, outer.pid)
     assert {event.uid for event in watched.events()} == {watched.box.info.uid}
+
+
+def how(watched: Watched, call: str = "") -> dict[tuple[str, ...], tuple[int | None, int]]:
+    """How what ran ended: its code, its signal."""
+    words = {one.pid: tuple(one.argv) for one in watched.events(call, EventKind.EXEC)}
+    told = [end for name, batch in watched.told if name == call for end in batch.ends]
+    return {words[end.pid]: (end.exit_code, end.signal) for end in told}
+
+
+async def test_every_end_below_the_command_is_told_with_its_code_or_signal(watched: Watched) -> None:
+    script = "sh -c 'exit 3'; sh -c 'kill -9 $$'; /bin/true; sh -c '/bin/false x; exit 4' | cat; :"
+    await watched.box.shell(script, timeout_s=20)
+    expected: dict[tuple[str, ...], tuple[int | None, int]] = {
+        ("sh", "-c", "exit 3"): (3, 0),
+        ("sh", "-c", "kill -9 $$"): (None, 9),
+        ("/bin/true",): (0, 0),
+        ("/bin/false", "x"): (1, 0),
+        ("sh", "-c", "/bin/false x; exit 4"): (4, 0),
+        ("cat",): (0, 0),
+    }
+    assert how(watched) == (expected if TELLS_ENDS else dict.fromkeys(expected, (None, 0)))
+
+
+async def test_the_end_of_an_orphan_is_told_after_its_call(watched: Watched) -> None:
+    CALL.set("first")
+    await watched.box.shell("(setsid sh -c 'sleep 0.3; exit 6' >/dev/null 2>&1 &)", timeout_s=20)
+    CALL.set("second")
+    await watched.box.shell("true", timeout_s=20)
+    orphan = ("sh", "-c", "sleep 0.3; exit 6")
+    await watched.wait_for(lambda: orphan in how(watched, "first"))
+    assert how(watched, "first")[orphan] == (6, 0)
+    assert how(watched, "second") == {}
+
+
+async def test_ends_of_many_at_once_are_all_told(watched: Watched) -> None:
+    result = await watched.box.shell("for n in $(seq 400); do /bin/sh -c 'exit 7' & done; wait", timeout_s=60)
+    assert (result.exit_code, result.background) == (0, 0)
+    codes = [end.exit_code for _, batch in watched.told for end in batch.ends]
+    assert (codes.count(7 if TELLS_ENDS else None), len(codes)) == (400, 401)  # and seq
 
 
 async def test_a_daemon_is_told_under_the_call_it_came_from(watched: Watched) -> None:

@@ -409,14 +409,25 @@ class ProcessEvent:
 
 
 @dataclass(frozen=True)
+class ProcessEnd:
+    """A process that was told of has ended: with a code, by a signal, or nobody knows how."""
+
+    pid: int
+    lived_s: float  # since its first program began, as far as was seen: up to 0.02 s more while the box is busy
+    exit_code: int | None = None
+    signal: int = 0
+
+
+@dataclass(frozen=True)
 class ProcessEvents:
     id: int  # of the exec
     dropped: int  # events of this exec that were not kept, so far
     events: list[ProcessEvent] = field(default_factory=list)
+    ends: list[ProcessEnd] = field(default_factory=list)  # not of the command itself: its exec's answer tells it
 
 
 MAX_EVENTS = 40_000
-"""Of one exec; a box that sends more breaks the rules."""
+"""Of one exec, and as many ends; a box that sends more breaks the rules."""
 
 
 FIRST_OPENED_STREAM = 1 << 31

@@ -208,12 +208,12 @@ class Call:
         """What was started and connected to since the last time, for the host."""
         if batch is None:
             return
-        events, dropped = batch
+        events, dropped, ends = batch
         if self._server.loop.outbox.is_control_congested:
             self._unsent += len(events)
-            events = []
+            events, ends = [], []
         events = [self._describe_command(supervisor, int(event)) if event.isdigit() else event for event in events]
-        self._server.loop.outbox.put_control(wire.encode_events(self.id, events, dropped + self._unsent))
+        self._server.loop.outbox.put_control(wire.encode_events(self.id, events, dropped + self._unsent, ends))
 
     def _describe_command(self, supervisor: int, pid: int) -> bytes:
         """The command itself, which nobody can look into before it has started: as it was asked for."""

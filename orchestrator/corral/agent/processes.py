@@ -6,10 +6,22 @@ from typing import Protocol
 
 from corral.errors import RecordError
 from corral.record.activity import DROP_GUARD
-from corral.schema.events import ConnectionAttempted, Event, GuardTripped, Payload, ProcessStarted, Source
+from corral.schema.events import (
+    ConnectionAttempted,
+    EndedProcess,
+    Event,
+    GuardTripped,
+    Payload,
+    ProcessEnded,
+    ProcessStarted,
+    Source,
+)
 from corral.schema.text import clean
-from corral_protocol.message import EventKind, ProcessEvent, ProcessEvents
+from corral_protocol.message import EventKind, ProcessEnd, ProcessEvent, ProcessEvents
 from corral_protocol.name import decode_name
+
+_ENDS = 500
+"""In one event of the record: a box may send more at once."""
 
 
 class ClaimRecord(Protocol):
@@ -39,6 +51,9 @@ class ProcessTrail:
             for event in told.events:
                 self._record.claim(build_payload(call_id, event))
                 kept += 1
+            for first in range(0, len(told.ends), _ENDS):
+                ends = told.ends[first : first + _ENDS]
+                self._record.claim(ProcessEnded(call_id=call_id, processes=tuple(map(_build_end, ends))))
             if told.dropped and call_id not in self._noted:
                 self._note(call_id, told.dropped)
         except RecordError:
@@ -83,6 +98,10 @@ def build_payload(call_id: str, event: ProcessEvent) -> ProcessStarted | Connect
         outcome="refused" if event.errno else "attempted",
         reason=event.mark.value,
     )
+
+
+def _build_end(end: ProcessEnd) -> EndedProcess:
+    return EndedProcess(pid=end.pid, exit_code=end.exit_code, signal=end.signal or None, lived_s=end.lived_s)
 
 
 def _show(name: str) -> str:

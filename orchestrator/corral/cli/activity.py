@@ -31,7 +31,7 @@ def describe_activity(activity: Activity, *, most: int, alone: bool = False) -> 
     reached = {one: count for one, count in activity.connections.items() if one.protocol not in _LOCAL}
     if activity.processes > 1 or activity.marked or alone:
         yield f"{activity.processes} process{'' if activity.processes == 1 else 'es'} started"
-        yield from _describe_tree(activity, most)
+        yield from _describe_tree(activity, most, whole=alone)
     if activity.marked:
         yield f"{plural(len(activity.marked), 'suspicious start')}"
         yield from (f"  {_describe_start(one)}" for one in activity.marked[:_MARKED])
@@ -49,7 +49,7 @@ def describe_activity(activity: Activity, *, most: int, alone: bool = False) -> 
         yield f"{activity.dropped} processes and connections were only counted"
 
 
-def _describe_tree(activity: Activity, most: int) -> Iterator[str]:
+def _describe_tree(activity: Activity, most: int, *, whole: bool) -> Iterator[str]:
     shown = 0
     told = 0
     for call in activity.calls:
@@ -60,14 +60,20 @@ def _describe_tree(activity: Activity, most: int) -> Iterator[str]:
                 break
             shown += 1
             told += row.alike
-            yield f"  {'  ' * min(row.depth, _MAX_DEPTH)}{_describe_row(row)}"
+            yield f"  {'  ' * min(row.depth, _MAX_DEPTH)}{_describe_row(row, whole=whole)}"
     if activity.processes > told:
         yield f"  ... and {activity.processes - told} more"
 
 
-def _describe_row(row: Row) -> str:
+def _describe_row(row: Row, *, whole: bool) -> str:
+    """`whole`: also what ended well, and when."""
     many = f" ×{row.alike}" if row.alike > 1 else ""
-    ended = f" [{row.process.ended}]" if row.process.ended not in ("", "exit 0") else ""
+    end = row.process.ended
+    lived = "" if row.process.lived_s is None or row.alike > 1 else f" after {row.process.lived_s:.2f} s"
+    if whole:
+        ended = f" [{end}{lived}]" if end else " [no end seen]"
+    else:
+        ended = "" if end in ("", "exit 0") else f" [{end}]"
     return f"{_describe_start(row.process.started)}{many}{ended}"
 
 
@@ -103,6 +109,7 @@ def activity_json(activity: Activity, *, most: int) -> dict[str, object]:
                 "count": row.alike,
                 "programs": row.process.programs,
                 "ended": row.process.ended,
+                "lived_s": row.process.lived_s,
                 **row.process.started.model_dump(mode="json", exclude={"call_id"}),
             }
             for call, row in islice(rows, most)

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from corral.schema.events import ConnectionAttempted, GuardTripped, Payload, ProcessStarted, RunFinished, ToolFinished
+from corral.schema.events import (
+    ConnectionAttempted,
+    EndedProcess,
+    GuardTripped,
+    Payload,
+    ProcessEnded,
+    ProcessStarted,
+    RunFinished,
+    ToolFinished,
+)
 
 NOT_FOUND = "not_found"
 DROP_GUARD = "process_record"
@@ -23,7 +32,9 @@ class Process:
     started: ProcessStarted
     programs: int = 1
     ended: str = ""
-    """How it ended, where that is known: a later fact, of the call's own process."""
+    """How it ended: `exit 0`, `signal 9`, `exit unknown`; empty: nobody told that it did."""
+    lived_s: float | None = None
+    """Since its first program began."""
     children: list[Process] = field(default_factory=list)
 
 
@@ -79,6 +90,9 @@ class Activity:
                 self._add_connection(payload)
             case ProcessStarted():
                 self._add_process(payload)
+            case ProcessEnded():
+                for one in payload.processes:
+                    self._end_process(payload.call_id, one)
             case ToolFinished():
                 self._end(payload)
             case GuardTripped(guard=guard) if guard == DROP_GUARD:
@@ -90,10 +104,15 @@ class Activity:
         roots = self._roots.get(finished.call_id)
         if not roots:
             return
-        if finished.signal:
-            roots[0].ended = f"signal {finished.signal}"
-        elif finished.exit_code is not None:
-            roots[0].ended = f"exit {finished.exit_code}"
+        if finished.signal or finished.exit_code is not None:
+            roots[0].ended = describe_end(finished)
+        roots[0].lived_s = finished.duration_s
+
+    def _end_process(self, call_id: str, end: EndedProcess) -> None:
+        process = self._known.get((call_id, end.pid))
+        # The first word counts: the number may belong to another by now, which did not run a program.
+        if process is not None and not process.ended:
+            process.ended, process.lived_s = describe_end(end), end.lived_s
 
     def _add_connection(self, tried: ConnectionAttempted) -> None:
         one = Connection(
@@ -115,7 +134,7 @@ class Activity:
         if started.mark and len(self.marked) < 100:
             self.marked.append(started)
         known = self._known.get((started.call_id, started.pid))
-        if known is not None and known.started.parent_pid == started.parent_pid:
+        if known is not None and known.started.parent_pid == started.parent_pid and not known.ended:
             known.started = started
             known.programs += 1
             return
@@ -139,6 +158,13 @@ class Activity:
             waiting += reversed(_group(row.process.children, row.depth + 1))
 
 
+def describe_end(end: EndedProcess | ToolFinished) -> str:
+    """How a process ended, in two words."""
+    if end.signal:
+        return f"signal {end.signal}"
+    return "exit unknown" if end.exit_code is None else f"exit {end.exit_code}"
+
+
 def _group(siblings: list[Process], depth: int) -> list[Row]:
     rows: list[Row] = []
     for process in siblings:
@@ -153,4 +179,4 @@ def _group(siblings: list[Process], depth: int) -> list[Row]:
 def _are_alike(one: Process, other: Process) -> bool:
     mine, theirs = one.started, other.started
     same = (mine.program, mine.argv, mine.mark) == (theirs.program, theirs.argv, theirs.mark)
-    return same and not one.children and not other.children
+    return same and one.ended == other.ended and not one.children and not other.children

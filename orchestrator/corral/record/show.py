@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from corral.record.activity import describe_end
 from corral.record.reader import Problem
 from corral.schema.events import Event, EventKind, Source, Tokens
 from corral.schema.visible import visible
@@ -96,6 +97,12 @@ def _tool_finished(p: Any) -> tuple[str, str]:
     )
 
 
+def _ended(p: Any) -> tuple[str, str]:
+    shown = [f"{one.pid} {describe_end(one)}" for one in p.processes[:8]]
+    more = len(p.processes) - len(shown)
+    return p.call_id, _join(", ".join(shown), f"{more} more" if more > 0 else "")
+
+
 def _error(p: Any) -> tuple[str, str]:
     return p.error.code, _join(p.error.message, p.error.location, p.error.suggestion, "fatal" if p.fatal else "")
 
@@ -134,6 +141,7 @@ _DETAILS: dict[EventKind, Callable[[Any], tuple[str, str]]] = {
     EventKind.TOOL_STARTED: lambda p: (p.call_id, f"{p.tool} {_json(p.arguments)}"),
     EventKind.TOOL_FINISHED: _tool_finished,
     EventKind.PROCESS_STARTED: lambda p: (p.call_id, _join(f"{p.pid} {p.program} {_json(list(p.argv))}", p.mark)),
+    EventKind.PROCESS_ENDED: _ended,
     EventKind.CONNECTION_ATTEMPTED: lambda p: (
         p.connection or p.call_id,
         _join(

@@ -29,6 +29,7 @@ class EventKind(StrEnum):
     TOOL_STARTED = "tool.started"
     TOOL_FINISHED = "tool.finished"
     PROCESS_STARTED = "process.started"
+    PROCESS_ENDED = "process.ended"
     CONNECTION_ATTEMPTED = "connection.attempted"
     CONNECTION_ENDED = "connection.ended"
     NETWORK_CHANGED = "network.changed"
@@ -372,6 +373,25 @@ class ProcessStarted(Payload):
     """`memory` (a program that is in no file), `deleted` and `unreadable` are suspicious; `not_found`: there was none
     when it was looked for."""
     cut: bool = False
+
+
+class EndedProcess(_Part):
+    """How one process of the box ended; neither code nor signal: it ended, how is not known."""
+
+    pid: int
+    exit_code: int | None = None
+    signal: int | None = None
+    lived_s: float = 0.0
+    """Since its first program began, as far as was seen."""
+
+
+class ProcessEnded(Payload):
+    """Processes inside the box have ended, several in one event. Of a call's own process `tool.finished` tells."""
+
+    kind: ClassVar[EventKind] = EventKind.PROCESS_ENDED
+    source: ClassVar[Source] = Source.BOX
+    call_id: Name = ""
+    processes: Annotated[tuple[EndedProcess, ...], BeforeValidator(capped(1000))] = ()
 
 
 class ConnectionAttempted(Payload):

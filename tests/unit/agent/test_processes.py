@@ -6,8 +6,8 @@ from pathlib import Path
 
 from corral.agent.processes import ProcessTrail
 from corral.record import RecordLog, load_record
-from corral.schema.events import ConnectionAttempted, GuardTripped, ProcessStarted, Source
-from corral_protocol.message import EventKind, EventMark, ProcessEvent, ProcessEvents
+from corral.schema.events import ConnectionAttempted, EndedProcess, GuardTripped, ProcessEnded, ProcessStarted, Source
+from corral_protocol.message import EventKind, EventMark, ProcessEnd, ProcessEvent, ProcessEvents
 
 EXEC = ProcessEvent(
     EventKind.EXEC, 7, 3, 1000, path="\0L3RtcC//", argv=["a", "\0/w=="], cwd="/tmp", mark=EventMark.DELETED, cut=True
@@ -51,6 +51,31 @@ def test_events_are_recorded_as_the_boxs_word_under_their_call(tmp_path: Path) -
             ),
         ),
         *((Source.ORCHESTRATOR, told_dropped(count)) for count in (5, 9)),
+    ]
+
+
+def test_ends_are_recorded_some_in_one_event_and_none_is_lost(tmp_path: Path) -> None:
+    ends = [ProcessEnd(7, 0.25, exit_code=3), ProcessEnd(8, 1.0, signal=9), ProcessEnd(9, 2.0)]
+    with RecordLog.open(tmp_path / "record.jsonl") as log:
+        trail = ProcessTrail(log)
+        trail.observe("c1", ProcessEvents(1, 0, [], ends))
+        trail.observe("c1", ProcessEvents(1, 0, [], ends * 400))
+    first, *more = load_record(tmp_path / "record.jsonl").events
+    assert (first.source, first.payload) == (
+        Source.BOX,
+        ProcessEnded(
+            call_id="c1",
+            processes=(
+                EndedProcess(pid=7, exit_code=3, lived_s=0.25),
+                EndedProcess(pid=8, signal=9, lived_s=1.0),
+                EndedProcess(pid=9, lived_s=2.0),
+            ),
+        ),
+    )
+    assert [len(event.payload.processes) for event in more if isinstance(event.payload, ProcessEnded)] == [
+        500,
+        500,
+        200,
     ]
 
 

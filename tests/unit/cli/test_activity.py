@@ -6,7 +6,7 @@ import json
 
 from corral.cli.activity import activity_json, describe_activity
 from corral.record import Activity
-from corral.schema.events import ConnectionAttempted, Payload, ProcessStarted, ToolFinished
+from corral.schema.events import ConnectionAttempted, EndedProcess, Payload, ProcessEnded, ProcessStarted, ToolFinished
 
 
 def build(*events: Payload) -> Activity:
@@ -29,7 +29,42 @@ def reach(host: str, port: int = 443, **more: str) -> ConnectionAttempted:
 def test_a_command_that_started_nothing_is_no_line_but_when_asked_for() -> None:
     activity = build(start(10, 1, "/bin/true", "true"))
     assert list(describe_activity(activity, most=5)) == []
-    assert list(describe_activity(activity, most=5, alone=True)) == ["1 process started", "  10 true"]
+    assert list(describe_activity(activity, most=5, alone=True)) == ["1 process started", "  10 true [no end seen]"]
+
+
+def test_the_log_tells_every_end_and_the_end_of_a_run_only_bad_ones() -> None:
+    activity = build(
+        start(10, 1, "make"),
+        start(11, 10, "cc"),
+        start(12, 10, "ld"),
+        start(13, 10, "ar"),
+        start(14, 10, "ar"),
+        start(15, 10, "sleep"),
+        ProcessEnded(
+            call_id="exec",
+            processes=(
+                EndedProcess(pid=11, exit_code=0, lived_s=0.5),
+                EndedProcess(pid=12, signal=9, lived_s=2.0),
+                EndedProcess(pid=13),
+                EndedProcess(pid=14),
+            ),
+        ),
+        ToolFinished(call_id="exec", tool="exec", status="ok", success=True, exit_code=0, duration_s=3.0),
+    )
+    assert list(describe_activity(activity, most=9, alone=True))[1:] == [
+        "  10 make [exit 0 after 3.00 s]",
+        "    11 cc [exit 0 after 0.50 s]",
+        "    12 ld [signal 9 after 2.00 s]",
+        "    13 ar ×2 [exit unknown]",
+        "    15 sleep [no end seen]",
+    ]
+    assert list(describe_activity(activity, most=9))[1:] == [
+        "  10 make",
+        "    11 cc",
+        "    12 ld [signal 9]",
+        "    13 ar ×2 [exit unknown]",
+        "    15 sleep",
+    ]
 
 
 def test_tree_and_connections() -> None:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from corral.record import Activity, Connection
-from corral.schema.events import ConnectionAttempted, GuardTripped, ProcessStarted, RunFinished, ToolFinished
+from corral.schema.events import (
+    ConnectionAttempted,
+    EndedProcess,
+    GuardTripped,
+    ProcessEnded,
+    ProcessStarted,
+    RunFinished,
+    ToolFinished,
+)
 
 
 def start(pid: int, parent: int, *argv: str, call: str = "c", mark: str = "") -> ProcessStarted:
@@ -36,6 +44,63 @@ def test_tree_follows_parents_and_joins_what_is_alike() -> None:
         (1, "orphan", 1),
     ]
     assert activity.processes == 7
+
+
+def gone(*processes: EndedProcess, call: str = "c") -> ProcessEnded:
+    return ProcessEnded(call_id=call, processes=processes)
+
+
+def ends(activity: Activity) -> dict[int, tuple[str, float | None]]:
+    return {row.process.started.pid: (row.process.ended, row.process.lived_s) for row in activity.walk("c")}
+
+
+def test_ends_are_joined_by_pid_and_the_first_word_counts() -> None:
+    activity = Activity()
+    for one in (
+        start(10, 1, "make"),
+        start(11, 10, "cc"),
+        start(12, 10, "ld"),
+        start(13, 10, "ar"),
+        start(14, 10, "sleep"),
+        gone(EndedProcess(pid=11, exit_code=1, lived_s=0.5), EndedProcess(pid=12, signal=9, lived_s=2.0)),
+        gone(EndedProcess(pid=11, exit_code=0), EndedProcess(pid=13, lived_s=0.1), EndedProcess(pid=99, exit_code=4)),
+        gone(EndedProcess(pid=14, exit_code=0), call="another"),
+        ToolFinished(call_id="c", tool="exec", status="ok", success=False, exit_code=2, duration_s=3.0),
+    ):
+        activity.add(one)
+    assert ends(activity) == {
+        10: ("exit 2", 3.0),
+        11: ("exit 1", 0.5),
+        12: ("signal 9", 2.0),
+        13: ("exit unknown", 0.1),
+        14: ("", None),
+    }
+
+
+def test_a_number_that_is_used_again_is_another_process() -> None:
+    activity = Activity()
+    for one in (
+        start(10, 1, "sh"),
+        start(11, 10, "a"),
+        gone(EndedProcess(pid=11, exit_code=1)),
+        start(11, 10, "b"),
+        gone(EndedProcess(pid=11, exit_code=0)),
+    ):
+        activity.add(one)
+    assert (activity.processes, tree(activity)) == (3, [(0, "sh", 1), (1, "a", 1), (1, "b", 1)])
+
+
+def test_what_ended_otherwise_is_not_alike() -> None:
+    activity = Activity()
+    for one in (
+        start(10, 1, "sh"),
+        start(11, 10, "a"),
+        start(12, 10, "a"),
+        start(13, 10, "a"),
+        gone(EndedProcess(pid=11, exit_code=0), EndedProcess(pid=12, exit_code=0), EndedProcess(pid=13, exit_code=1)),
+    ):
+        activity.add(one)
+    assert tree(activity) == [(0, "sh", 1), (1, "a", 2), (1, "a", 1)]
 
 
 def test_calls_are_kept_apart_and_other_events_are_nothing() -> None:

@@ -131,13 +131,14 @@ def encode_json(value: "Mapping[str, object]") -> bytes:
     return "".join(_encode(value, 0)).encode("ascii")
 
 
-def encode_events(request_id: int, events: list[bytes], dropped: int) -> bytes:
-    """A `process.events` notification of events that are encoded already."""
-    body = b'{"jsonrpc":"2.0","method":"%s","params":{"id":%d,"dropped":%d,"events":[%s]}}' % (
+def encode_events(request_id: int, events: list[bytes], dropped: int, ends: list[bytes]) -> bytes:
+    """A `process.events` notification of events and ends that are encoded already."""
+    body = b'{"jsonrpc":"2.0","method":"%s","params":{"id":%d,"dropped":%d,"events":[%s],"ends":[%s]}}' % (
         EVENTS.encode(),
         request_id,
         dropped,
         b",".join(events),
+        b",".join(ends),
     )
     return HEADER.pack(len(body)) + body
 

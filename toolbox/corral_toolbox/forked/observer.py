@@ -4,11 +4,13 @@ The thread that answers is not under the filter; the one that starts commands is
 """
 
 import _thread
+import os
 import select
 
 from corral_toolbox.channel import wire
 from corral_toolbox.forked import claim
 from corral_toolbox.kernel import notify
+from corral_toolbox.kernel.ending import Endings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +29,11 @@ _HIDDEN = (notify.SENDMSG, notify.SENDMMSG)
 """Only with the flag that makes them connect: no program needs it, and the kernel offers it to few."""
 _EOPNOTSUPP = 95
 
-Batch = tuple[list[bytes], int]
-"""Events as JSON, only its pid for the command itself, which the first process can describe; dropped so far."""
+_MESSAGE_ENDS = 256
+
+Batch = tuple[list[bytes], int, list[bytes]]
+"""Events as JSON, only its pid for the command itself, which the first process can describe; dropped so far; ends of
+processes as JSON."""
 
 
 class Observer:
@@ -37,7 +42,9 @@ class Observer:
     `tell` takes what was kept on to the first process.
     """
 
-    def __init__(self, uid: int, tell: "Callable[[Batch], None]") -> None:
+    def __init__(self, uid: int, tell: "Callable[[Batch], None]", endings: Endings) -> None:
+        self._endings = endings
+        """Of all but the command itself, whose end its supervisor tells."""
         self._uid = uid
         """Of everything below: without privileges it cannot change."""
         self._listener = -1
@@ -68,6 +75,9 @@ class Observer:
         self._bytes = 0
         self._dropped = 0
         self._told_dropped = 0
+        self._command = 0
+        self._ends: list[bytes] = []
+        self._endings.forget()
         self._missed: dict[int, tuple[int, wire.Message]] = {}
         """Threads that look for a program along PATH: where their argv is, and the event that may come to nothing."""
 
@@ -84,6 +94,7 @@ class Observer:
             if self._knows_command:
                 pid = start()  # what the program does at once waits for the lock: the command comes first
                 if self._has_call:
+                    self._command = pid
                     self._keep(pid)
                 return pid
             self._is_expected = True
@@ -92,14 +103,19 @@ class Observer:
     def run(self) -> None:
         """Answer notices for good."""
         self._is_open.acquire()
-        poll = select.poll()
-        poll.register(self._listener, select.POLLIN)
+        busy, idle = select.poll(), select.poll()
+        busy.register(self._listener, select.POLLIN)
+        idle.register(self._listener, select.POLLIN)
+        # Only when nothing is to be told soon: an end that is told with the next batch wakes nobody for itself.
+        idle.register(self._endings.poll_fd, select.POLLIN)
         while True:
-            is_waited_for = bool(self._batch or self._missed or self._dropped != self._told_dropped)
-            is_asked = bool(poll.poll(_DELAY_MS if is_waited_for else None))
+            is_waited_for = bool(self._batch or self._missed or self._ends or self._dropped != self._told_dropped)
+            ready = busy.poll(_DELAY_MS) if is_waited_for else idle.poll()
             with self._lock:  # also while it tells: what is of this call must not come after its end
-                if is_asked:
+                if any(fd == self._listener for fd, _ in ready):
                     self._serve()
+                elif ready:
+                    self._collect_ends()
                 elif batch := self._take():
                     self._tell(batch)
 
@@ -112,11 +128,26 @@ class Observer:
         for _, event in self._missed.values():
             self._keep(event)
         self._missed.clear()
+        self._collect_ends()
         rest = self._encode()
-        if not rest and self._dropped == self._told_dropped:
+        ends, self._ends = self._ends, []
+        if not rest and not ends and self._dropped == self._told_dropped:
             return None
         self._told_dropped = self._dropped
-        return rest, self._dropped
+        while len(ends) > _MESSAGE_ENDS:  # after what they did: nothing of it is told later
+            self._tell((rest, self._dropped, ends[:_MESSAGE_ENDS]))
+            rest, ends = [], ends[_MESSAGE_ENDS:]
+        return rest, self._dropped, ends
+
+    def _collect_ends(self) -> None:
+        for pid, lived_s, status in self._endings.collect():
+            if status is None:
+                how = b""
+            elif os.WIFSIGNALED(status):
+                how = b',"signal":%d' % os.WTERMSIG(status)
+            else:
+                how = b',"exit_code":%d' % os.WEXITSTATUS(status)
+            self._ends.append(b'{"pid":%d,"lived_s":%.3f%s}' % (pid, lived_s, how))
 
     def _encode(self) -> list[bytes]:
         """What was kept, told as far as it fills messages; returns the rest."""
@@ -130,7 +161,7 @@ class Observer:
             size += len(encoded) + 8
             if size >= _MESSAGE_BYTES:
                 self._told_dropped = self._dropped
-                self._tell((message, self._dropped))
+                self._tell((message, self._dropped, []))
                 message, size = [], 0
         return message
 
@@ -145,6 +176,7 @@ class Observer:
             self._is_expected = False
             notify.let_go_on(self._listener, number)
             if self._has_call:
+                self._command = thread
                 self._keep(thread)
             return
         if self._count >= MAX_EVENTS or self._bytes >= MAX_BYTES:
@@ -183,6 +215,8 @@ class Observer:
             event = {"mark": claim.UNREADABLE}
         if call in _HIDDEN:
             event["errno"] = _EOPNOTSUPP
+        if call in _EXECS and pid not in (0, self._command):
+            self._endings.watch(pid)
         kind = "exec" if call in _EXECS else _NAMES.get(call, "send")
         return {"kind": kind, "pid": pid, "parent": parent, "uid": self._uid, **event}
 
@@ -202,9 +236,12 @@ class Observer:
         self._count += 1
         self._batch.append(event)
         self._batch_bytes += 64 if isinstance(event, int) else _estimate(event)
-        if self._batch_bytes >= _BATCH_BYTES and (rest := self._encode()):
+        if self._batch_bytes < _BATCH_BYTES:
+            return
+        self._collect_ends()
+        if rest := self._encode():
             self._told_dropped = self._dropped
-            self._tell((rest, self._dropped))
+            self._tell((rest, self._dropped, []))
 
 
 def _estimate(event: "wire.Message") -> int:

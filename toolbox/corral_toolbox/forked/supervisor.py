@@ -19,6 +19,7 @@ from corral_toolbox.forked.child import CONTROL_FD, tell_crash
 from corral_toolbox.forked.command import Instruction, NotStarted, start_command
 from corral_toolbox.forked.observer import Batch, Observer
 from corral_toolbox.kernel import disposition, notify, process, syscall
+from corral_toolbox.kernel.ending import Endings
 from corral_toolbox.kernel.spawn import Starter
 
 # What it tells the first process, as marshalled tuples.
@@ -56,7 +57,7 @@ def run_supervisor(open_files: int, uid: int, gid: int, watches: bool, keeps_orp
         _tell(BROKEN, error.errno, f"cannot lock commands down: {error}")
         return
     _thread.stack_size(_STACK_BYTES)
-    observer = Observer(uid, lambda batch: _tell(EVENTS, batch))
+    observer = Observer(uid, lambda batch: _tell(EVENTS, batch), Endings(open_files // 2))
     _thread.start_new_thread(_serve_calls, (starter, observer, watches))
     if watches:
         # Only to look: real, effective and saved ids stay, by which the kernel judges who may touch this process.

@@ -73,12 +73,16 @@ class Request:
     outbound: Outbound | None = None
 
 
+_MAX_SIGNAL = 64
+
+
 @dataclass
 class _Exec:
     """What is kept of an exec for as long as the box lives: its processes may outlive its answer."""
 
     call: str
     events: int = 0
+    ends: int = 0
     dropped: int = 0
 
 
@@ -316,13 +320,16 @@ class Channel(asyncio.Protocol):
         if known is None:
             raise SandboxProtocolError(f"the box told of processes of {told.id}, which is no command")
         known.events += len(told.events)
+        known.ends += len(told.ends)
         # SECURITY: or a box fills the host's memory and disk with them (test_channel_replies).
-        if known.events > MAX_EVENTS or told.dropped < known.dropped:
+        if max(known.events, known.ends) > MAX_EVENTS or told.dropped < known.dropped:
             raise SandboxProtocolError(
-                f"the box told of {known.events} processes of one command, {told.dropped} dropped"
+                f"the box told of {known.events} starts and {known.ends} ends of one command, {told.dropped} dropped"
             )
         if any(event.port > 0xFFFF for event in told.events):
             raise SandboxProtocolError("the box told of a port that is none")
+        if any((end.exit_code or 0) > 0xFF or end.signal > _MAX_SIGNAL for end in told.ends):
+            raise SandboxProtocolError("the box told of an end that there is not")
         known.dropped = told.dropped
         if self._observe is not None:
             self._observe(known.call, told)
