@@ -33,6 +33,7 @@ DOORS = {
         "orchestrator/corral/patch/git.py",
         "orchestrator/corral/sandbox/image/base.py",
         "orchestrator/corral/sandbox/janitor",
+        "orchestrator/corral/sandbox/reach/ssh",
         "orchestrator/corral/agent/hook.py",
         "orchestrator/corral/app/secret.py",
     ),

@@ -14,6 +14,7 @@ import docker
 
 from corral.sandbox.base import Sandbox
 from corral.sandbox.docker import DockerSandbox
+from corral.sandbox.engine import Engine
 from corral.sandbox.labels import RUN
 from corral.sandbox.spec import SandboxSpec
 from corral.testing import FakeCall, FakeOutcome, FakeSandbox
@@ -47,9 +48,9 @@ def make_spec(workspace: Path, folder: Path, image: str, **changes: Any) -> Sand
     return replace(spec, **changes)
 
 
-def docker_maker(image: str) -> MakeBox:
+def docker_maker(image: str, engine: Engine | None = None) -> MakeBox:
     def make(workspace: Path, folder: Path, **changes: Any) -> Sandbox:
-        return DockerSandbox(make_spec(workspace, folder, image, **changes))
+        return DockerSandbox(make_spec(workspace, folder, image, **changes), engine=engine)
 
     return make
 

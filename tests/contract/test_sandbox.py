@@ -12,9 +12,11 @@ import docker
 import pytest
 from tests.contract.boxes import docker_maker, fake_maker, output
 from tests.support.foreign_image import busybox_image, lend_engine
+from tests.support.remote_engine import TlsEngine
 
 from corral.errors import BoxLost, RecordError, ToolError
 from corral.sandbox.base import Sandbox
+from corral.sandbox.engine import Engine
 from corral_protocol.message import EditStep, ExecStatus
 
 
@@ -35,12 +37,29 @@ def busybox(docker_engine: docker.DockerClient, sandbox_image: str) -> Iterator[
         yield load(busybox_image())
 
 
+@pytest.fixture(scope="module")
+def far_engine(
+    tmp_path_factory: pytest.TempPathFactory, docker_engine: docker.DockerClient, sandbox_image: str
+) -> Iterator[TlsEngine]:
+    """One that is reached over TLS."""
+    with TlsEngine(tmp_path_factory.mktemp("remote") / "engine") as own:
+        own.copy_image(docker_engine, sandbox_image)
+        yield own
+
+
 @pytest.fixture(
-    params=[*(pytest.param(one, marks=pytest.mark.docker) for one in ("docker", "busybox")), "fake"],
+    params=[
+        *(pytest.param(one, marks=pytest.mark.docker) for one in ("docker", "busybox")),
+        pytest.param("tls", marks=[pytest.mark.docker, pytest.mark.slow]),
+        "fake",
+    ],
 )
 async def box(request: pytest.FixtureRequest, workspace: Path, tmp_path: Path) -> AsyncIterator[Sandbox]:
     if request.param == "docker":
         made = docker_maker(request.getfixturevalue("image"))(workspace, tmp_path)
+    elif request.param == "tls":
+        far: TlsEngine = request.getfixturevalue("far_engine")
+        made = docker_maker(request.getfixturevalue("sandbox_image"), Engine(far.environment))(workspace, tmp_path)
     elif request.param == "busybox":
         made = docker_maker(request.getfixturevalue("busybox"))(workspace, tmp_path)
     else:

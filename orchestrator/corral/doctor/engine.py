@@ -21,9 +21,8 @@ _HINTS = {
 
 
 def judge_no_engine(found: NoEngine) -> tuple[Check, ...]:
-    return (
-        Check("engine", Status.FAIL, f"{found.problem}: {visible(found.detail, limit=200)}", _HINTS[found.problem]),
-    )
+    hint = found.hint or _HINTS[found.problem]
+    return (Check("engine", Status.FAIL, f"{found.problem}: {visible(found.detail, limit=200)}", hint),)
 
 
 def judge_engine(
@@ -33,6 +32,7 @@ def judge_engine(
     the seconds it took, or why there is none."""
     return (
         _judge_version(facts),
+        *(Check("way", Status.WARN, warning, "use TLS or SSH") for warning in facts.warnings),
         _judge_image(image),
         _judge_cgroup(facts),
         _judge_users(facts),

@@ -135,6 +135,10 @@ class DockerSandbox(BoxOperations):
 
     async def _prepare(self, *, copy_reason: str | None = None) -> tuple[FoundImage, PreparedWorkspace]:
         """Image, workspace and its secret files, side by side."""
+        spec = self._spec
+        if copy_reason is None and spec.mode is WorkspaceMode.AUTO and spec.layer is None and not self._engine.is_local:
+            # Asked for, the overlay is tried all the same: an engine of this machine may be reached so.
+            copy_reason = f"the engine is reached at {self._engine.address.url!r}, and not by a socket of this machine"
         self._searching = run_in_thread(lambda: find_secrets(self._spec), name="corral-secrets")
         self._preparing = self._start_preparing(copy_reason)
         image = await find_image(self._engine, self._spec.image)
@@ -305,7 +309,7 @@ class DockerSandbox(BoxOperations):
             network=spec.network,
             masked=prepared.masked,
             warnings=(
-                *(*spec.notes, *prepared.warnings, *self._warnings),
+                *(*spec.notes, *self._engine.address.warnings, *prepared.warnings, *self._warnings),
                 *describe_missing(hello.capabilities, is_watched=spec.watch),
                 *(self._remap.warnings if self._remap else ()),
             ),

@@ -13,9 +13,11 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from corral.errors import EngineTimeout, EngineUnavailable, ImageError, SandboxError
+from corral.sandbox.reach import API_VERSION, Address, TlsStream, explain, find_address, open_api, open_tls_stream
 from corral.sandbox.remap import Remap, find_remap, rules_out_remap
 from corral.schema.visible import visible
 
@@ -27,8 +29,7 @@ QUICK_S = 15.0
 CHANGE_S = 60.0
 """Create, start, remove: a busy engine takes its time."""
 
-_API_VERSION = "1.41"
-"""The oldest with all that we use (Docker 20.10). Asking each engine first would cost 10 ms of every start."""
+_WANTS_TLS = "HTTP request to an HTTPS server"
 
 T = TypeVar("T")
 Config = Mapping[str, Any]
@@ -60,33 +61,31 @@ class NameTaken(SandboxError):
 
 
 class Engine:
-    """The engine of the environment (DOCKER_HOST, DOCKER_TLS_VERIFY, DOCKER_CERT_PATH). Holds no connection."""
+    """The engine of the environment (DOCKER_HOST and its companions, else Docker's context). Holds no connection."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = dict(os.environ if environment is None else environment)
-        self._version = _API_VERSION
+        self._version = API_VERSION
 
-    @property
-    def address(self) -> str:
-        return self._environment.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    @cached_property
+    def address(self) -> Address:
+        """Raises EngineUnavailable for a Docker context that is broken."""
+        return find_address(self._environment)
 
     @property
     def is_local(self) -> bool:
         """The engine most likely runs on this machine. Only the box's own report proves it."""
-        return self.address.startswith("unix://")
+        return self.address.is_local
 
     def open_client(self, limit_s: float | None) -> APIClient:
         """A fresh client; close it."""
-        from docker import APIClient  # late: start-up time
-        from docker.utils import kwargs_from_env
-
-        given = kwargs_from_env(environment=self._environment)
-        return APIClient(version=self._version, timeout=limit_s, **given)  # type: ignore[arg-type]
+        return open_api(self.address, timeout_s=limit_s, version=self._version)
 
     def ask(self, what: str, action: Callable[[APIClient], T], limit_s: float = QUICK_S) -> T:
         """Run one blocking call. Raises EngineUnavailable, EngineTimeout, ObjectGone, SandboxError."""
         from docker.errors import APIError, DockerException  # late: start-up time
         from requests.exceptions import RequestException
+        from urllib3.exceptions import HTTPError
 
         try:
             try:
@@ -96,7 +95,7 @@ class Engine:
                     raise
                 self._version = "auto"  # an engine that has dropped our version says so before it does anything
                 return self._ask_once(action, limit_s)
-        except (DockerException, RequestException, OSError) as error:
+        except (DockerException, RequestException, HTTPError, OSError) as error:
             raise _explain(what, error, self.address) from error
 
     def _ask_once(self, action: Callable[[APIClient], T], limit_s: float) -> T:
@@ -109,7 +108,7 @@ class Engine:
         if self.is_local:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 probe.settimeout(limit_s)
-                probe.connect(self.address.partition("://")[2])
+                probe.connect(self.address.url.partition("://")[2])
 
     async def call(self, what: str, action: Callable[[APIClient], T], limit_s: float = QUICK_S) -> T:
         """ask() in a thread of its own. Raises EngineTimeout at the limit whatever the thread does."""
@@ -136,7 +135,7 @@ class Engine:
             raise ImageError(f"{name!r} is not the name of an image", hint="a name is: repository:tag") from None
         if not isinstance(raw, dict) or not isinstance(raw.get("Id"), str):
             raise EngineUnavailable(
-                f"{self.address!r} answers, but not as a container engine does",
+                f"{self.address.url!r} answers, but not as a container engine does",
                 hint="is DOCKER_HOST right? see: corral doctor",
             )
         config = raw.get("Config") or {}
@@ -166,8 +165,10 @@ class Engine:
 
         return await self.call("create the container", create, CHANGE_S)
 
-    async def attach(self, container: str) -> socket.socket:
-        """The container's stdin, stdout and stderr as one socket, before it is started."""
+    async def attach(self, container: str) -> socket.socket | TlsStream:
+        """The container's stdin, stdout and stderr as one stream, before it is started."""
+        if self.address.certificates is not None:
+            return await self._attach_over_tls(container)
 
         def attach(client: APIClient) -> socket.socket:
             params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
@@ -175,6 +176,15 @@ class Engine:
             return _own_socket(raw)
 
         return await self.call("attach to the container", attach)
+
+    async def _attach_over_tls(self, container: str) -> TlsStream:
+        version = "" if self._version == "auto" else f"/v{self._version}"
+        path = f"{version}/containers/{container}/attach?stdin=1&stdout=1&stderr=1&stream=1"
+        try:
+            async with asyncio.timeout(QUICK_S):
+                return await open_tls_stream(self.address, path)
+        except OSError as error:  # the time limit, too
+            raise explain("attach to the container", error, self.address) from error
 
     async def start_container(self, container: str, limit_s: float = CHANGE_S) -> None:
         await self.call("start the container", lambda client: client.start(container), limit_s)
@@ -265,7 +275,7 @@ def _own_socket(raw: Any) -> socket.socket:
     if not isinstance(connection, socket.socket) or hasattr(connection, "context"):
         raise EngineUnavailable(
             "this kind of engine connection cannot carry the channel",
-            hint="reach the engine by unix:// or tcp://, for a remote one through an SSH-forwarded socket",
+            hint="reach the engine by unix://, tcp:// or ssh://",
         )
     copy = connection.dup()
     if raw is not connection:
@@ -274,8 +284,8 @@ def _own_socket(raw: Any) -> socket.socket:
     return copy
 
 
-def _explain(what: str, error: Exception, address: str) -> SandboxError:
-    """An error of docker-py, requests or the system, in our words and with what to do."""
+def _explain(what: str, error: Exception, address: Address) -> SandboxError:
+    """What an engine answered, or that none did, in our words and with what to do."""
     from docker.errors import APIError, ImageNotFound, NotFound  # late: start-up time
 
     if isinstance(error, NotFound):
@@ -283,34 +293,11 @@ def _explain(what: str, error: Exception, address: str) -> SandboxError:
         return ObjectGone(f"the engine knows no such {kind}")
     if isinstance(error, APIError) and error.status_code == 409:
         return NameTaken(f"the engine refused to {what}: {visible(str(error.explanation or error), limit=500)}")
+    if isinstance(error, APIError) and _WANTS_TLS in str(error.explanation):
+        return EngineUnavailable(
+            f"the container engine at {address.url!r} cannot be used: it speaks TLS only",
+            hint="set DOCKER_TLS_VERIFY=1, and DOCKER_CERT_PATH to the folder with ca.pem, cert.pem and key.pem",
+        )
     if isinstance(error, APIError):
         return SandboxError(f"the engine refused to {what}: {visible(str(error.explanation or error), limit=500)}")
-    root = _find_root(error)
-    if isinstance(root, PermissionError):
-        return EngineUnavailable(
-            f"no permission to talk to the container engine at {address!r}",
-            hint="add yourself to the docker group (sudo usermod -aG docker $USER, then log in again), or use sudo",
-        )
-    if isinstance(root, FileNotFoundError | ConnectionRefusedError):
-        return EngineUnavailable(
-            f"no container engine answers at {address!r}", hint="start it, or set DOCKER_HOST; see: corral doctor"
-        )
-    if isinstance(root, TimeoutError) or "timed out" in str(error).lower():
-        return EngineTimeout(f"the engine did not {what} in time", hint="is the engine overloaded? see its log")
-    return EngineUnavailable(
-        f"the container engine at {address!r} cannot be used: {visible(str(error), limit=500)}",
-        hint="see: corral doctor",
-    )
-
-
-def _find_root(error: BaseException) -> BaseException:
-    """The system's own error at the bottom: the libraries wrap it several times, as cause, context or argument."""
-    seen: list[BaseException] = [error]
-    for candidate in seen:
-        if isinstance(candidate, OSError) and isinstance(candidate.errno, int):
-            return candidate
-        linked = (candidate.__cause__, candidate.__context__, getattr(candidate, "reason", None), *candidate.args)
-        seen += [other for other in linked if isinstance(other, BaseException) and other not in seen]
-        if len(seen) > 20:
-            break
-    return error
+    return explain(what, error, address)

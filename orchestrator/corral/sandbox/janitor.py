@@ -14,6 +14,7 @@ import time
 from functools import cache
 
 from corral.sandbox.labels import BOOT, OWNER_PID, OWNER_START, labels, owner_is_alive
+from corral.sandbox.reach.address import fix_paths
 
 _RETRY_S = (0.0, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0)
 """A container that was being made when its orchestrator died appears late."""
@@ -66,6 +67,7 @@ def _start_for(pid: int) -> Janitor:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd="/",
+        env=fix_paths(os.environ),
         start_new_session=True,
     )
     os.close(reader)

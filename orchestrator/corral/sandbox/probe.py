@@ -14,8 +14,9 @@ import docker
 from docker.errors import DockerException
 
 from corral.errors import EngineUnavailable
-from corral.sandbox.image import open_client
+from corral.sandbox.image import choose_address, open_client
 from corral.sandbox.labels import MARK, RUN, labels, owner_is_alive
+from corral.sandbox.reach import Address, explain
 from corral.sandbox.runtime import START_LIMIT_S
 
 _REMOVAL_S = 5
@@ -50,10 +51,9 @@ class EngineFacts:
     leftover_containers: int
     leftover_volumes: int
     """What corral made and whose owner has gone."""
-
-    @property
-    def is_local(self) -> bool:
-        return self.address.startswith(("http+docker://", "unix://"))
+    is_local: bool = True
+    warnings: tuple[str, ...] = ()
+    """Of the way to it."""
 
 
 @dataclass(frozen=True)
@@ -62,28 +62,41 @@ class NoEngine:
 
     problem: EngineProblem
     detail: str
+    hint: str | None = None
+    """What to do, where the problem alone does not say it."""
 
 
 def probe_engine(engine_url: str | None = None, *, timeout_s: float = 10) -> EngineFacts | NoEngine:
     """Asks the engine of the environment, or that of `engine_url`. Never raises for want of an engine."""
     try:
+        address = choose_address(engine_url)
+    except EngineUnavailable as error:
+        return NoEngine(EngineProblem.OTHER, error.message, error.hint)
+    try:
         with contextlib.closing(open_client(engine_url, timeout_s=timeout_s)) as engine:
-            return _collect(engine)
+            return _collect(engine, address)
+    except EngineUnavailable as error:
+        return NoEngine(EngineProblem.OTHER, error.message, error.hint)
     except (DockerException, OSError) as error:
+        if not address.is_local:
+            told = explain("answer", error, address)
+            return NoEngine(_classify(error), told.message, told.hint)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return NoEngine(
             _classify(error), f"{engine_url or os.environ.get('DOCKER_HOST') or 'the local socket'}: {reason}"
         )
 
 
-def _collect(engine: docker.DockerClient) -> EngineFacts:
+def _collect(engine: docker.DockerClient, address: Address) -> EngineFacts:
     info: dict[str, Any] = engine.info()
     version: dict[str, Any] = engine.version()
     limits = {"memory": "MemoryLimit", "swap": "SwapLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
     containers = engine.api.containers(all=True, filters={"label": f"{MARK}=1"})
     volumes = engine.api.volumes(filters={"label": f"{MARK}=1"})["Volumes"] or []
     return EngineFacts(
-        address=engine.api.base_url,
+        address=address.url,
+        is_local=address.is_local,
+        warnings=address.warnings,
         version=str(version.get("Version", "")),
         api_version=str(version.get("ApiVersion", "")),
         kernel=str(info.get("KernelVersion", "")),

@@ -15,6 +15,7 @@ import pytest
 
 from corral.errors import EngineTimeout, EngineUnavailable, ImageError, SandboxError
 from corral.sandbox.engine import Engine, ImageFacts, _explain, run_in_thread
+from corral.sandbox.reach import Address
 from corral.sandbox.remap import Remap
 
 Answer = Callable[[str], tuple[int, str]]
@@ -94,7 +95,7 @@ async def test_no_permission(raw: RawEngine, tmp_path: Path) -> None:
 
 def test_permission_is_told_with_its_hint() -> None:
     wrapped = OSError("Connection aborted.", PermissionError(13, "Permission denied"))
-    error = _explain("start", wrapped, "unix:///run/x.sock")
+    error = _explain("start", wrapped, Address("unix:///run/x.sock"))
     assert isinstance(error, EngineUnavailable)
     assert "docker group" in str(error.hint)
 

@@ -28,6 +28,7 @@ from corral.sandbox.channel.wire import (
     parse_params,
     parse_result,
 )
+from corral.sandbox.reach.stream import TlsStream
 from corral.schema.visible import visible
 from corral_protocol import encode_chunk, encode_control
 from corral_protocol.error import ErrorCode
@@ -374,8 +375,14 @@ class Channel(asyncio.Protocol):
             task.cancel()
 
 
-async def open_channel(sock: socket.socket, diagnose: Diagnose, observe: Observe | None = None) -> Channel:
-    """Take over the attached, connected socket of a container."""
-    sock.setblocking(False)
-    _, channel = await asyncio.get_running_loop().create_connection(lambda: Channel(diagnose, observe), sock=sock)
+async def open_channel(
+    attached: socket.socket | TlsStream, diagnose: Diagnose, observe: Observe | None = None
+) -> Channel:
+    """Take over the attached, connected stream of a container."""
+    if isinstance(attached, TlsStream):
+        channel = Channel(diagnose, observe)
+        attached.hand_over(channel)
+        return channel
+    attached.setblocking(False)
+    _, channel = await asyncio.get_running_loop().create_connection(lambda: Channel(diagnose, observe), sock=attached)
     return channel

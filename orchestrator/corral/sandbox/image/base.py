@@ -26,6 +26,7 @@ from docker.errors import DockerException, ImageNotFound
 from docker.utils import parse_repository_tag
 
 from corral.errors import ImageError
+from corral.sandbox import reach
 from corral.sandbox.image.context import BASE_NAME, BuildContext
 from corral.schema.visible import visible
 
@@ -33,7 +34,6 @@ REGISTRY_BASE = "debian:bookworm-slim"
 FALLBACK_SUITE = "bookworm"
 _SUITES = ("bookworm", "trixie")
 _REGISTRY_TIMEOUT_S = 8
-_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 # Files that no box reads; copyright files stay.
 _LEAN = (
     "path-exclude=/usr/share/man/*",
@@ -60,15 +60,22 @@ class Base:
 
 
 def open_client(engine_url: str | None, *, timeout_s: float) -> docker.DockerClient:
-    """A connection of its own to the engine of the environment, or to `engine_url`. Raises DockerException, OSError."""
-    environment = dict(os.environ) if engine_url is None else {**os.environ, "DOCKER_HOST": engine_url}
-    address = environment.get("DOCKER_HOST") or _DEFAULT_ADDRESS
-    if address.startswith("unix://"):
+    """A connection of its own to the engine of the environment, or to `engine_url`.
+
+    Raises DockerException, OSError, EngineUnavailable.
+    """
+    address = choose_address(engine_url)
+    if address.is_local:
         # docker-py leaves its socket open when nobody answers, and buries the reason.
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as knock:
             knock.settimeout(timeout_s)
-            knock.connect(address.removeprefix("unix://"))
-    return docker.from_env(timeout=int(timeout_s), environment=environment)
+            knock.connect(address.url.removeprefix("unix://"))
+    return reach.open_client(address, timeout_s=int(timeout_s))
+
+
+def choose_address(engine_url: str | None) -> reach.Address:
+    """Raises EngineUnavailable."""
+    return reach.find_address(os.environ if engine_url is None else {**os.environ, "DOCKER_HOST": engine_url})
 
 
 def choose_base(

@@ -19,8 +19,9 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from corral.errors import EngineUnavailable, ImageError
-from corral.sandbox.image.base import Base, choose_base, open_client
+from corral.sandbox.image.base import Base, choose_address, choose_base, open_client
 from corral.sandbox.image.context import IMAGE_NAME, BuildContext, load_context
+from corral.sandbox.reach import explain
 from corral.schema.visible import visible
 
 _ENGINE_TIMEOUT_S = 600
@@ -107,6 +108,8 @@ def _open_engine(engine_url: str | None) -> Iterator[docker.DockerClient]:
     except APIError as error:
         raise ImageError(f"the engine refused: {visible(error.explanation or str(error), limit=500)}") from error
     except (DockerException, OSError) as error:
+        if not (address := choose_address(engine_url)).is_local:
+            raise explain("answer", error, address) from error
         raise EngineUnavailable(
             f"no container engine answers: {visible(str(error), limit=500)}",
             hint="`corral doctor` says what is missing",
