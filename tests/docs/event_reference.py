@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from corral.schema import events
+from corral.schema import events, resources
 
 TARGET = Path(__file__).parents[2] / "docs" / "reference" / "events.md"
 
@@ -88,6 +88,11 @@ def render_reference() -> str:
         events.ProposedCall,
         events.ErrorFacts,
         events.ChangedFile,
+        events.EndedProcess,
+        resources.CallResources,
+        resources.RunResources,
+        resources.BoxResources,
+        resources.OwnResources,
     ]
     parts += [render_model(model.__name__, model) for model in shared]
     parts.append(

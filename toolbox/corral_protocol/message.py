@@ -138,8 +138,13 @@ class ExecResult:
     background: int = 0  # descendants still alive when the call answered
     oom_kills: int = 0  # cgroup counter, difference over the call
     pids_refused: int = 0  # cgroup pids.events max, difference over the call
-    cpu_s: float = 0.0  # user + system of the reaped descendants
-    max_rss: int = 0
+    # Of its reaped descendants. Who is never waited for (a parent that ignores SIGCHLD) is missing.
+    user_s: float = 0.0
+    system_s: float = 0.0
+    max_rss: int = 0  # of the largest process; at least that of the supervisor, from which it was forked
+    written_bytes: int = 0  # to files on a disk, as they were changed in memory; nothing of a tmpfs
+    programs: int = 0  # processes that ran a program; 0 where no process is watched
+    programs_peak: int = 0  # of these, at once
     full: list[str] = field(default_factory=list)  # after a failure: places without room, of FULL_PLACES
 
 
@@ -176,7 +181,13 @@ class Stats:
     memory_peak: int = 0
     oom_kills: int = 0
     pids_refused: int = 0
-    cpu_s: float = 0.0
+    # Since the box began, the toolbox's own included
+    user_s: float = 0.0
+    system_s: float = 0.0
+    tasks_peak: int = 0  # processes and threads at once; 0 where the kernel does not count it
+    # Of all calls together
+    programs: int = 0
+    written_bytes: int = 0
     full: list[str] = field(default_factory=list)  # places without room, of FULL_PLACES
 
 

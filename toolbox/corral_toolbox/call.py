@@ -9,7 +9,7 @@ from corral_protocol.name import encode_name
 from corral_toolbox import environment
 from corral_toolbox.channel import wire
 from corral_toolbox.channel.stream import Capture, Sink, Source
-from corral_toolbox.forked import claim
+from corral_toolbox.forked import claim, usage
 from corral_toolbox.forked.supervisor import GO, MAX_MESSAGE
 from corral_toolbox.kernel import syscall
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from corral_toolbox.channel.request import ExecRequest
     from corral_toolbox.forked.command import CallFacts, Instruction
     from corral_toolbox.forked.observer import Batch
+    from corral_toolbox.forked.usage import Used
     from corral_toolbox.loop import Timer
     from corral_toolbox.pool import Supervisor
     from corral_toolbox.server import Server
@@ -63,8 +64,8 @@ class Call:
         self._wait_status: int | None = None
         self._background = 0
         self._unsent = 0
-        self._cpu_s = 0.0
-        self._max_rss = 0
+        self.used = usage.NOTHING
+        """As far as it is known."""
         self._is_draining = False
         self.is_answered = False
         self._timer: Timer | None = None
@@ -232,13 +233,13 @@ class Call:
             event["cut"] = True
         return wire.encode_json(event)
 
-    def on_ended(self, status: int, is_left: bool, background: int, cpu_s: float, max_rss: int) -> None:
+    def on_ended(self, status: int, is_left: bool, background: int, used: "Used") -> None:
         """The command's own process has ended."""
         self._wait_status, self._background = status, background
-        self._cpu_s, self._max_rss = cpu_s, max_rss
+        self.used = used
         self._read_cwd()
         if not is_left:
-            self.on_gone(cpu_s, max_rss)
+            self.on_gone(used)
         elif self._reason:
             pass  # its tree is dying: on_gone follows, or the grace ends
         elif self._request.kill_background:
@@ -248,12 +249,13 @@ class Call:
                 source.mark_backlog()
             self._drain()
 
-    def on_gone(self, cpu_s: float = 0.0, max_rss: int = 0) -> None:
+    def on_gone(self, used: "Used | None" = None) -> None:
         """Nothing of it lives any more; without an `ended` before, its supervisor was killed from outside."""
         self._supervisor = None
         self._server.lingering.pop(self.id, None)
         self._background = 0
-        self._cpu_s, self._max_rss = max(cpu_s, self._cpu_s), max(max_rss, self._max_rss)
+        self.used = used or self.used
+        self._server.count(self.used)
         if self._wait_status is None and not self._reason:
             self._reason = wire.KILLED
             self.notices.append("its supervisor was killed")
@@ -377,6 +379,7 @@ class Call:
         if self._reason:
             status = self._reason
         counters = self._server.counters
+        user_s, system_s, max_rss, written, programs, programs_peak = self.used
         captures = [
             source.capture.report(source.streamed, source.take_end())
             for source in self._sources
@@ -394,8 +397,12 @@ class Call:
             "background": self._background,
             "oom_kills": counters.read_oom_kills() - self._oom_kills,
             "pids_refused": counters.read_pids_refused() - self._pids_refused,
-            "cpu_s": round(self._cpu_s, 6),
-            "max_rss": self._max_rss,
+            "user_s": round(user_s, 6),
+            "system_s": round(system_s, 6),
+            "max_rss": max_rss,
+            "written_bytes": written,
+            "programs": programs,
+            "programs_peak": programs_peak,
             "full": self._server.find_full() if status != wire.EXITED or exit_code else [],
         }
 

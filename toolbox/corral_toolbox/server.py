@@ -15,16 +15,18 @@ from corral_toolbox.call import Call
 from corral_toolbox.channel import wire
 from corral_toolbox.channel.request import ExecRequest
 from corral_toolbox.file_pool import FilePool
-from corral_toolbox.kernel import counter, disposition, landlock, notify, process, syscall
+from corral_toolbox.kernel import counter, disposition, landlock, notify, syscall
 from corral_toolbox.kernel.oom_score import OomScore
 from corral_toolbox.pool import Pool
 from corral_toolbox.population import Population
 from corral_toolbox.rest import Rest
+from corral_toolbox.stats import build_stats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from corral_toolbox.forked.usage import Used
     from corral_toolbox.loop import Loop, Timer
     from corral_toolbox.tunnel import Tunnel
 
@@ -93,6 +95,8 @@ class Server:
         self.counters = counter.Counters()
         self.calls: dict[int, Call] = {}
         self.lingering: dict[int, Call] = {}
+        self.used = (0, 0)
+        """Processes that ran a program, and bytes written, of the calls of which nothing is left."""
         self._file_requests: set[int] = set()
         self._open_files = open_files
         self._decoder = FrameDecoder()
@@ -369,24 +373,11 @@ class Server:
 
     def _stats(self, request_id: int, params: wire.Message) -> None:
         wire.Params(params).done()
-        table = process.scan_processes()
-        own = [os.getpid(), *self.population.find_own(table)]
-        self._reply(
-            request_id,
-            {
-                "processes": len(table),
-                "zombies": sum(state == "Z" for _, state in table.values()),
-                "calls": len(self.calls),
-                "rss": counter.read_rss(),
-                "pss": counter.read_pss(own),
-                "memory_current": counter.read_memory_current(),
-                "memory_peak": counter.read_memory_peak(),
-                "oom_kills": self.counters.read_oom_kills(),
-                "pids_refused": self.counters.read_pids_refused(),
-                "cpu_s": counter.read_cpu_s(),
-                "full": self.find_full(),
-            },
-        )
+        self._reply(request_id, build_stats(self))
+
+    def count(self, used: "Used") -> None:
+        """A call of which nothing is left."""
+        self.used = self.used[0] + used[4], self.used[1] + used[3]
 
     def find_full(self) -> list[str]:
         """Which of the places that a command may write to have no room left."""

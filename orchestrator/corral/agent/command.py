@@ -12,6 +12,7 @@ from corral.agent.run import Ending, RunRecord
 from corral.agent.stop import StopReason
 from corral.sandbox.base import CALL, Sandbox, Sink
 from corral.sandbox.cause import find_cause
+from corral.sandbox.used import build_call_resources
 from corral.schema.events import ToolFinished, ToolStarted
 from corral.schema.tools import ToolStatus
 from corral.schema.visible import visible
@@ -87,9 +88,8 @@ class Command:
             signal=result.signal or None,
             cause=find_cause(result),
             duration_s=result.duration_s,
+            resources=build_call_resources(result),
             facts={
-                "cpu_s": result.cpu_s,
-                "max_rss": result.max_rss,
                 "oom_kills": result.oom_kills,
                 "pids_refused": result.pids_refused,
             },

@@ -10,13 +10,13 @@ import asyncio
 import os
 import platform
 import socket
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Protocol
 
+from corral.agent.account import Account
 from corral.agent.limit import Count, find_touched
 from corral.agent.stop import EXEC_FAILED, EXIT_CODES, Spent, StopReason, is_complete
 from corral.errors import BoxLost, ConfigError, CorralError, ModelError, SandboxError, SandboxProtocolError, ToolError
@@ -36,7 +36,9 @@ from corral.schema.events import (
 )
 from corral.schema.patch import Patch
 from corral.schema.path import show_path
+from corral.schema.resources import RunResources
 from corral.schema.visible import visible
+from corral_protocol.message import Stats
 
 
 class RunRecord(Protocol):
@@ -69,7 +71,7 @@ class Ending:
     summary: str = ""
     spent: Spent = field(default_factory=Spent)
     count: Count | None = None
-    """What was counted at the limits of the box, by who ran a single command in it; None: the box is asked."""
+    """What was counted at the limits of the box, by who ran a single command in it; None: the whole box's counts."""
 
     @property
     def steps(self) -> int:
@@ -95,6 +97,8 @@ class Outcome:
     door: str = "run"
     limits_touched: tuple[str, ...] = ()
     """For people: `memory 4.0 GiB (2 killed)`."""
+    resources: RunResources = field(default_factory=RunResources)
+    """What it used."""
 
     @property
     def exit_code(self) -> int:
@@ -116,7 +120,8 @@ class _Progress:
     box: BoxInfo | None = None
     patch: Patch | None = None
     error: CorralError | None = None
-    count: Count = field(default_factory=Count)
+    stats: Stats | None = None
+    """The box's last word about what it used."""
 
     def cancel(self, summary: str) -> None:
         self.ending = Ending(StopReason.CANCELLED, summary=summary, spent=self.spent())
@@ -145,6 +150,7 @@ class Run:
     on_box: Callable[[BoxInfo], None] = lambda box: None
     before_end: Callable[[], Awaitable[None]] = _nothing
     """Awaited when the box is gone and the changes are read: then only the end is told."""
+    account: Account = field(default_factory=Account)
 
     async def execute(
         self,
@@ -158,7 +164,6 @@ class Run:
         outcome too. `spent` tells what the body had used when something else than itself ends it. `ahead` is entered
         before the box is started: what can go on meanwhile.
         """
-        begun = time.monotonic()
         self.record.append(self.started)
         progress = _Progress(spent)
         try:
@@ -176,14 +181,16 @@ class Run:
         if progress.error is not None:
             self._note(progress.error)
         assert progress.ending is not None
+        count = progress.ending.count or (Count.of_box(progress.stats) if progress.stats else Count())
         outcome = Outcome(
             progress.ending,
             progress.box,
             progress.patch,
             progress.error,
-            time.monotonic() - begun,
+            self.account.wall_s,
             self.started.door,
-            find_touched(progress.count, progress.box.limits, progress.error) if progress.box else (),
+            find_touched(count, progress.box.limits, progress.error) if progress.box else (),
+            self.account.read(progress.stats),
         )
         self._finish(outcome)
         return outcome
@@ -216,7 +223,7 @@ class Run:
             # SECURITY: nothing untrusted runs while its files are read; test_export_reads_a_workspace_at_rest
             try:
                 await self.sandbox.kill_all()
-                progress.count = await self._count(progress.ending)
+                progress.stats = await self._ask_stats()
             except (BoxLost, SandboxProtocolError):
                 await self.sandbox.dispose()  # cannot be asked any more: gone is as quiet as it gets
             progress.patch = await self.export(self.sandbox)
@@ -228,13 +235,11 @@ class Run:
         except CorralError as failure:
             progress.fail(failure)
 
-    async def _count(self, ending: Ending | None) -> Count:
-        if ending is not None and ending.count is not None:
-            return ending.count
+    async def _ask_stats(self) -> Stats | None:
         try:
-            return Count.of_box(await self.sandbox.stats())
-        except ToolError:  # what changed counts more than why it did not change more
-            return Count()
+            return await self.sandbox.stats()
+        except ToolError:  # what changed counts more than what it cost
+            return None
 
     def _note(self, error: CorralError) -> None:
         if isinstance(error, ModelError):
@@ -264,6 +269,7 @@ class Run:
                 dropped_events=self.record.dropped,
                 box=_box_event(outcome.box) if outcome.box else None,
                 limits_touched=outcome.limits_touched,
+                resources=outcome.resources,
             )
         )
 

@@ -11,6 +11,7 @@ from corral.agent.run import Body, Ending, RunRecord
 from corral.errors import SetupFailed
 from corral.sandbox.base import Sandbox
 from corral.sandbox.cause import find_cause
+from corral.sandbox.used import build_call_resources
 from corral.schema.events import ToolFinished, ToolStarted
 from corral.schema.text import digest
 from corral.schema.tools import ToolStatus
@@ -67,6 +68,7 @@ def _describe_end(result: ExecResult, *, succeeded: bool) -> ToolFinished:
         signal=result.signal or None,
         cause=find_cause(result),
         duration_s=result.duration_s,
+        resources=build_call_resources(result),
     )
 
 

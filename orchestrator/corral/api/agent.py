@@ -17,6 +17,7 @@ from corral.errors import CorralError
 from corral.sandbox.lasting import make_lasting
 from corral.schema.patch import Patch
 from corral.schema.policy import Approver
+from corral.schema.resources import RunResources
 
 if TYPE_CHECKING:
     from corral.llm import ModelClient
@@ -74,6 +75,11 @@ class AgentResult:
     def cost_usd(self) -> float | None:
         """US dollars; None when the price of the model is not known."""
         return self._done.outcome.ending.spent.cost_usd
+
+    @property
+    def resources(self) -> RunResources:
+        """Time, processor seconds, memory, processes, bytes written and passed through the network."""
+        return self._done.outcome.resources
 
     @property
     def patch(self) -> Patch | None:

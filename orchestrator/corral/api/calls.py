@@ -199,7 +199,12 @@ def _describe_command(result: CommandResult, shown: str) -> tuple[CommandResult,
     data |= {"cwd": result.cwd} if result.cwd else {}
     status = ToolStatus.TIMEOUT if result.timed_out else ToolStatus.OK
     told = ToolResult(
-        success=result.ok, status=status, output=shown, summary=f"exit code {result.exit_code}", data=data
+        success=result.ok,
+        status=status,
+        output=shown,
+        summary=f"exit code {result.exit_code}",
+        resources=result.resources,
+        data=data,
     )
     return result, told
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from corral.agent.command import exit_code
 from corral.sandbox.base import Sink
 from corral.sandbox.cause import find_cause
+from corral.sandbox.used import build_call_resources
+from corral.schema.resources import CallResources
 from corral_protocol.message import Capture, ExecResult, ExecStatus
 
 
@@ -35,6 +37,8 @@ class CommandResult:
     duration_s: float
     background: int
     """Processes it left running."""
+    resources: CallResources
+    """What it used: processor seconds, memory, processes, bytes written."""
 
     @property
     def ok(self) -> bool:
@@ -81,6 +85,7 @@ def build_result(result: ExecResult, stdout: Collector, stderr: Collector) -> Co
         cwd=result.cwd,
         duration_s=result.duration_s,
         background=result.background,
+        resources=build_call_resources(result),
     )
 
 

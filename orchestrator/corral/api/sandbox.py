@@ -23,6 +23,7 @@ from corral.sandbox.base import BoxInfo
 from corral.sandbox.lasting import make_lasting
 from corral.schema.patch import Patch
 from corral.schema.policy import Approver
+from corral.schema.resources import RunResources
 from corral.schema.text import digest
 from corral.schema.tools import ToolCall, ToolResult, ToolStatus
 from corral.tools.base import Arguments, ToolContext
@@ -230,6 +231,17 @@ class Sandbox(BoxCalls):
         if network is None:
             raise ConfigError("this box has no network", hint='Sandbox(network="none") starts one with nothing allowed')
         return network
+
+    async def resources(self) -> RunResources:
+        """What the run has used so far, or in all when the box is gone: time, processor seconds, memory, processes,
+        bytes written and passed through the network. A command's own are in its `CommandResult`.
+
+        Raises SandboxError when the box is lost.
+        """
+        if self._outcome is not None:
+            return self._outcome.outcome.resources
+        self._require_open()
+        return self._open_box.account.read(await self._open_box.parts.sandbox.stats())
 
     # Changes
 

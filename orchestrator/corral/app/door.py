@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from corral.agent.account import Account, Traffic, no_traffic
 from corral.agent.command import Command
 from corral.agent.run import Body, Ending
 from corral.agent.watch import Watch
@@ -84,7 +85,7 @@ async def execute(
             stderr=stderr,
         )
         network = _make_network(plan, parts, engine)
-        run = build_run(parts, request, door="exec", goal=shown, on_box=on_box)
+        run = build_run(parts, request, door="exec", goal=shown, on_box=on_box, traffic=_count(network))
         outcome = await run.execute(_connect(network, command))
         parts.end(outcome.ending.summary or outcome.ending.reason.value)
         kept = None
@@ -133,7 +134,9 @@ async def run_agent(
             network = _make_network(plan, parts, engine, policy)
             session = _build_session(parts, request, model, policy, approver, network)
             facts = {"model": model.name, **describe_policy(policy)}
-            run = build_run(parts, request, door="run", goal=request.task, on_box=on_box, **facts)
+            run = build_run(
+                parts, request, door="run", goal=request.task, on_box=on_box, traffic=_count(network), **facts
+            )
             body = _set_up(parts, request, session, network)
             # A set-up that fails shall cost no tokens.
             ahead = session.ask_ahead(parts.sandbox) if request.setup is None else None
@@ -196,6 +199,10 @@ def _connect(network: BoxNetwork | None, body: Body) -> Body:
     return surround(network, body)
 
 
+def _count(network: BoxNetwork | None) -> Traffic:
+    return network.count_bytes if network else no_traffic
+
+
 def _build_session(
     parts: Prepared,
     request: AgentRequest,
@@ -233,6 +240,7 @@ class OpenBox:
     policy: SessionPolicy
     exporter: Exporter
     approver: Approver | None
+    account: Account
     network: BoxNetwork | None = None
 
 
@@ -257,8 +265,9 @@ async def use_box(
     with prepare(request, command=visible(goal, limit=500), watch=watch, make_sandbox=make_sandbox) as parts:
         policy = build_policy(parts, engine, preset, mode)
         network = _make_network(plan, parts, engine, policy)
-        opened = OpenBox(parts, policy, build_exporter(parts, request), approver, network)
-        run = build_run(parts, request, door="sandbox", goal=goal, on_box=None, **describe_policy(policy))
+        facts = describe_policy(policy)
+        run = build_run(parts, request, door="sandbox", goal=goal, on_box=None, traffic=_count(network), **facts)
+        opened = OpenBox(parts, policy, build_exporter(parts, request), approver, run.account, network)
         outcome = await run.execute(_connect(network, lambda _: body(opened)))
         parts.end(outcome.ending.reason.value)
         return SandboxOutcome(

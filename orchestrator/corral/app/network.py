@@ -95,6 +95,10 @@ class BoxNetwork:
         """What was reached and what was refused, so far."""
         return self._egress.gate.report()
 
+    def count_bytes(self) -> tuple[int, int]:
+        """Into the box and out of it, so far."""
+        return self._egress.gate.count_bytes()
+
     async def open(self, box: Sandbox) -> None:
         """Raises SandboxError, ConfigError when a port of the host cannot be had."""
         await self._egress.open(box, variables=self._plan.variables)

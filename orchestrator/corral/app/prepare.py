@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corral.agent.account import Account, Traffic, no_traffic
 from corral.agent.processes import ProcessTrail
 from corral.agent.run import Run, describe_start
 from corral.agent.watch import Watch, WatchedRecord
@@ -179,6 +180,7 @@ def build_run(
     door: str,
     goal: str,
     on_box: Callable[[BoxInfo], None] | None,
+    traffic: Traffic = no_traffic,
     **more: object,
 ) -> Run:
     """The run of these parts: what is recorded at its start, and how its changes are exported."""
@@ -201,6 +203,7 @@ def build_run(
         started,
         note_box,
         parts.tidy,
+        Account(traffic),
     )
 
 

@@ -215,6 +215,7 @@ def save_patch(kept: Path | None, target: Path) -> None:
 def _to_json(done: ExecOutcome) -> dict[str, object]:
     from corral.app import explain  # late: start-up time
     from corral.cli.activity import SHOWN_JSON, activity_json
+    from corral.sandbox.used import build_call_resources
 
     result, outcome = done.result, done.outcome
     return {
@@ -228,6 +229,10 @@ def _to_json(done: ExecOutcome) -> dict[str, object]:
         "stderr": _describe_stream(result.stderr) if result else None,
         "error": explain(outcome.error) if outcome.error else None,
         "duration_s": round(outcome.duration_s, 3),
+        "resources": {
+            "command": build_call_resources(result).model_dump() if result else None,
+            "run": outcome.resources.model_dump(),
+        },
         "box": describe_box(outcome.box) if outcome.box else None,
         "activity": activity_json(done.activity, most=SHOWN_JSON),
         "network": asdict(done.network) if done.network else None,

@@ -177,6 +177,7 @@ def show_result(outcome: AgentOutcome, *, as_json: bool) -> None:
                 "cost_usd": done.ending.cost_usd,
                 "error": explain(done.error) if done.error else None,
                 "limits_touched": list(done.limits_touched),
+                "resources": done.resources.model_dump(),
                 "activity": activity_json(outcome.activity, most=SHOWN_JSON),
                 "changes": done.patch.model_dump(mode="json") if done.patch else None,
                 "network": asdict(outcome.network) if outcome.network else None,

@@ -12,6 +12,7 @@ from corral.cli.output import fail, note, paint, plural
 from corral.sandbox.base import BoxInfo
 from corral.schema.patch import Action, FileChange, Finding, NotExported, Patch, Severity
 from corral.schema.path import show_path
+from corral.schema.resources import RunResources
 from corral.schema.size import show_size
 from corral.schema.visible import visible
 
@@ -41,6 +42,8 @@ def show_end(outcome: Outcome, run_id: str, patch_file: Path | None, *, network:
         note(f"  {paint('limits touched:', 'yellow')} {', '.join(outcome.limits_touched)}")
     if network is not None:
         _show_network(network)
+    if outcome.box is not None:
+        note(paint(f"  used {describe_resources(outcome.resources)}", "dim"))
     # After a failure, no patch does not mean that nothing changed.
     if outcome.box is not None and (outcome.patch is not None or outcome.error is None):
         show_patch(outcome.patch)
@@ -57,6 +60,23 @@ def _show_network(network: NetworkReport) -> None:
             more = f", and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
             mark = paint(words, colour) if colour else words
             note(f"  {mark} {names}{more}{traffic if words == 'reached' else ''}")
+
+
+def describe_resources(used: RunResources) -> str:
+    """What a run used, in one line; the box's part is the box's word."""
+    own = used.orchestrator
+    ours = f"corral itself {own.user_s + own.system_s:.1f} s of cpu"
+    if used.box is None:
+        return ours
+    box = used.box
+    parts = [
+        f"{box.user_s + box.system_s:.1f} s of cpu ({box.user_s:.1f} user, {box.system_s:.1f} system)",
+        f"{show_size(box.memory_peak_bytes)} of memory",
+        f"{box.programs} process{'' if box.programs == 1 else 'es'}" if box.programs else "",
+        f"{show_size(box.written_bytes)} written" if box.written_bytes else "",
+        ours,
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _headline(outcome: Outcome) -> str:

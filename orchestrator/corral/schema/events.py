@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
 
+from corral.schema.resources import CallResources, RunResources
 from corral.schema.text import Arguments, Block, Body, Digest, Facts, Line, Lines, Name, capped
 
 EVENT_VERSION = 1
@@ -188,6 +189,8 @@ class RunFinished(Payload):
     box: Box | None = None
     limits_touched: Lines = ()
     """Limits of the box that the run ran into, in words."""
+    resources: RunResources | None = None
+    """What it used; the part `box` is the box's word."""
 
 
 class PlanCreated(Payload):
@@ -354,6 +357,8 @@ class ToolFinished(Payload):
     touched: Lines = ()
     """Files the call says it changed."""
     duration_s: float = 0.0
+    resources: CallResources | None = None
+    """What a command used."""
     facts: Facts = Field(default_factory=dict)
 
 

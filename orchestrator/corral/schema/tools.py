@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from corral.schema.resources import CallResources
+
 
 class Frozen(BaseModel):
     """Base of everything that crosses a room or reaches a disk."""
@@ -117,4 +119,5 @@ class ToolResult(Frozen):
     recovery_hint: str = ""
     truncation: Truncation | None = None
     duration_s: float = 0.0
+    resources: CallResources | None = None  # of a command: the box's word
     data: dict[str, Any] = Field(default_factory=dict)  # facts for the record: exit_code, signal, cwd, path, ...

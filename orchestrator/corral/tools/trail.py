@@ -165,5 +165,6 @@ class CallTrail:
             cwd=data.pop("cwd", ""),
             touched=tuple(artifact.path for artifact in result.artifacts),
             duration_s=result.duration_s,
+            resources=result.resources,
             facts=data,
         )

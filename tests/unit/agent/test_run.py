@@ -18,6 +18,7 @@ from corral.record import RecordLog, read_events
 from corral.sandbox.base import Sandbox
 from corral.schema.events import ErrorRaised, Event, PatchMade, Payload, RunFinished, Source, Tokens
 from corral.schema.patch import Action, FileChange, Patch
+from corral.schema.resources import BoxResources
 from corral_protocol.message import Stats
 
 PATCH = Patch(sha256="5" * 64, size=10, files=(FileChange(path="a", action=Action.ADDED, added=1),))
@@ -86,7 +87,7 @@ async def test_export_reads_a_workspace_at_rest(tmp_path: Path) -> None:
     assert stage.kinds() == ["run.started", "patch.made", "run.finished"]
     assert (outcome.ending, outcome.box, outcome.patch, outcome.error) == (GOOD, INFO, PATCH, None)
     finished = stage.payload(RunFinished)
-    assert finished.model_dump(exclude={"duration_s", "box"}) == {
+    assert finished.model_dump(exclude={"duration_s", "box", "resources"}) == {
         "stop_reason": "finished",
         "exit_code": 0,
         "summary": "done",
@@ -100,6 +101,8 @@ async def test_export_reads_a_workspace_at_rest(tmp_path: Path) -> None:
         "limits_touched": (),
     }
     assert finished.box.id == "box-1"
+    assert finished.resources == outcome.resources
+    assert finished.resources.box == BoxResources()
 
 
 async def test_limits_that_were_touched_are_in_outcome_and_record(tmp_path: Path) -> None:
@@ -108,6 +111,13 @@ async def test_limits_that_were_touched_are_in_outcome_and_record(tmp_path: Path
     touched = ("memory 4.0 GiB (2 killed)", "processes 512 (3 refused)")
     assert (await stage.run(succeed)).limits_touched == touched
     assert stage.payload(RunFinished).limits_touched == touched
+
+
+async def test_a_box_that_cannot_be_asked_leaves_our_own_numbers(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, on_kill=fail(BoxLost("gone", cause="oom")))
+    await stage.run(succeed)
+    used = stage.payload(RunFinished).resources
+    assert (used.box, used.orchestrator.max_rss_bytes > 0) == (None, True)
 
 
 async def test_what_a_body_counted_itself_is_not_asked_again(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from corral.cli.exec import _to_json, check_timeout, parse_env, save_patch
 from corral.cli.run import check_positive
 from corral.errors import BoxLost, ConfigError, CorralError
 from corral.schema.patch import Action, FileChange, Patch
+from corral.schema.resources import CallResources, RunResources
 from corral_protocol.message import Capture, ExecResult, ExecStatus
 
 
@@ -70,6 +71,7 @@ def outcome(**more: Any) -> ExecOutcome:
         "error": None,
         "duration_s": 1.23456,
         "door": "exec",
+        "resources": RunResources(wall_s=1.5),
     }
     result = ExecResult(
         status=ExecStatus.EXITED,
@@ -79,6 +81,8 @@ def outcome(**more: Any) -> ExecOutcome:
         stdout=Capture("aGk/", "", 3, 3),
         stderr=Capture("", "", 0, 0),
         duration_s=0.1,
+        user_s=0.5,
+        programs=2,
     )
     return ExecOutcome("run-1", Path("/d/run-1"), Outcome(**given | more), result, Path("/d/run-1/patch.diff"))
 
@@ -96,6 +100,10 @@ def test_json_of_a_command() -> None:
         "stderr": {"head": "", "tail": "", "total_bytes": 0},
         "error": None,
         "duration_s": 1.235,
+        "resources": {
+            "command": CallResources(user_s=0.5, programs=2).model_dump(),
+            "run": RunResources(wall_s=1.5).model_dump(),
+        },
         "box": {
             "image": "img",
             "image_id": "sha256:1",

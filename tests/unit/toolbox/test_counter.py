@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from corral_toolbox.kernel.counter import Counters, is_full, read_room
+from corral_toolbox.kernel.counter import Counters, is_full, read_cpu, read_room, read_tasks_peak
 
 V1 = {
     "memory/memory.oom_control": [
@@ -45,7 +45,28 @@ def test_counts_kills_and_refusals_not_mere_pressure(tmp_path: Path, layout: str
     assert (counters.read_oom_kills(), counters.read_pids_refused()) == (5, 17)
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        {
+            "cpuacct/cpuacct.usage_user": "1500000000\n",
+            "cpuacct/cpuacct.usage_sys": "250000000\n",
+            "pids/pids.peak": "7\n",
+        },
+        {
+            "cpu.stat": "usage_usec 1750000\nuser_usec 1500000\nsystem_usec 250000\nnr_periods 0\n",
+            "pids.peak": "7\n",
+        },
+    ],
+    ids=["v1", "v2"],
+)
+def test_processor_time_and_peak_of_a_whole_box(tmp_path: Path, files: dict[str, str]) -> None:
+    write(tmp_path, {name: [text] for name, text in files.items()}, 0)
+    assert (read_cpu(str(tmp_path)), read_tasks_peak(str(tmp_path))) == ((1.5, 0.25), 7)
+
+
 def test_without_counters_nothing_is_claimed(tmp_path: Path) -> None:
+    assert (read_cpu(str(tmp_path)), read_tasks_peak(str(tmp_path))) == ((0.0, 0.0), 0)
     counters = Counters(str(tmp_path))
     assert (counters.layout, counters.read_oom_kills(), counters.read_pids_refused()) == ("", 0, 0)
 

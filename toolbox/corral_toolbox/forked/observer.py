@@ -76,7 +76,9 @@ class Observer:
         self._dropped = 0
         self._told_dropped = 0
         self._command = 0
+        self._is_new = False
         self._ends: list[bytes] = []
+        self._programs = self._programs_peak = 0
         self._endings.forget()
         self._missed: dict[int, tuple[int, wire.Message]] = {}
         """Threads that look for a program along PATH: where their argv is, and the event that may come to nothing."""
@@ -94,8 +96,7 @@ class Observer:
             if self._knows_command:
                 pid = start()  # what the program does at once waits for the lock: the command comes first
                 if self._has_call:
-                    self._command = pid
-                    self._keep(pid)
+                    self._note_command(pid)
                 return pid
             self._is_expected = True
         return start()
@@ -118,6 +119,10 @@ class Observer:
                     self._collect_ends()
                 elif batch := self._take():
                     self._tell(batch)
+
+    def count_programs(self) -> tuple[int, int]:
+        """Processes that ran a program since the call began, and the most of them at once."""
+        return self._programs, self._programs_peak
 
     def take(self) -> "Batch | None":
         """What was not told yet."""
@@ -176,8 +181,7 @@ class Observer:
             self._is_expected = False
             notify.let_go_on(self._listener, number)
             if self._has_call:
-                self._command = thread
-                self._keep(thread)
+                self._note_command(thread)
             return
         if self._count >= MAX_EVENTS or self._bytes >= MAX_BYTES:
             self._answer(number, call)
@@ -186,8 +190,24 @@ class Observer:
         event = self._look(thread, call, arguments)
         # SECURITY: a thread that was killed meanwhile has left its number to another, and that was read
         # (test_process_record.py).
-        if self._answer(number, call) and event is not None:
+        goes_on = self._answer(number, call)
+        if self._is_new:
+            self._is_new = False
+            self._note_program()
+        if goes_on and event is not None:
             self._sort(thread, arguments[1] if call == notify.EXECVE else 0, event, is_exec)
+
+    def _note_command(self, pid: int) -> None:
+        self._command = pid
+        self._programs = self._programs_peak = 1
+        self._keep(pid)
+
+    def _note_program(self) -> None:
+        """One more process than before runs a program; nobody waits for this."""
+        self._programs += 1
+        if self._endings.count >= self._programs_peak:
+            self._collect_ends()
+            self._programs_peak = max(self._programs_peak, 1 + self._endings.count)
 
     def _answer(self, number: int, call: int) -> bool:
         if call in _HIDDEN:
@@ -216,7 +236,7 @@ class Observer:
         if call in _HIDDEN:
             event["errno"] = _EOPNOTSUPP
         if call in _EXECS and pid not in (0, self._command):
-            self._endings.watch(pid)
+            self._is_new = self._endings.watch(pid)
         kind = "exec" if call in _EXECS else _NAMES.get(call, "send")
         return {"kind": kind, "pid": pid, "parent": parent, "uid": self._uid, **event}
 

@@ -18,6 +18,7 @@ import resource
 from corral_toolbox.forked.child import CONTROL_FD, tell_crash
 from corral_toolbox.forked.command import Instruction, NotStarted, start_command
 from corral_toolbox.forked.observer import Batch, Observer
+from corral_toolbox.forked.usage import NOTHING, Usage, Used
 from corral_toolbox.kernel import disposition, notify, process, syscall
 from corral_toolbox.kernel.ending import Endings
 from corral_toolbox.kernel.spawn import Starter
@@ -26,8 +27,8 @@ from corral_toolbox.kernel.spawn import Starter
 READY = "ready"  # it waits for a call
 STARTED = "started"  # pid of the command
 BROKEN = "broken"  # errno, text: no process can be had, and it ends
-ENDED = "ended"  # batch or None; wait status, is anything left, how many of it live, processor seconds, resident size
-GONE = "gone"  # batch or None; processor seconds, largest resident size: of everything, at its end
+ENDED = "ended"  # batch or None; wait status, is anything left, how many of it live, what was used
+GONE = "gone"  # batch or None; what everything used, at its end
 EVENTS = "events"  # batch
 NOTICE = "notice"  # text
 NOT_STARTED = "not_started"  # exit code, text
@@ -42,7 +43,7 @@ box as a whole has its share of the machine by its cgroup. A command has it from
 _STACK_BYTES = 256 << 10
 
 
-def _tell(*message: "str | float | Batch | None") -> None:
+def _tell(*message: "str | float | Batch | Used | None") -> None:
     os.write(CONTROL_FD, marshal.dumps(message))
 
 
@@ -108,7 +109,7 @@ def _serve(control: _socket.socket, buffer: memoryview, starter: Starter, observ
         gate.wait()
         observer.begin()
         _tell(NOT_STARTED, error.exit_code, str(error))
-        _tell(ENDED, None, error.exit_code << 8, False, 0, 0.0, 0)
+        _tell(ENDED, None, error.exit_code << 8, False, 0, NOTHING)
         return True
     except OSError as error:
         _tell(BROKEN, error.errno, f"cannot start a process: {error.strerror}")
@@ -165,24 +166,9 @@ def _read_all(fd: int) -> bytes:
     return b"".join(parts)
 
 
-class _Usage:
-    """What the reaped descendants used."""
-
-    def __init__(self) -> None:
-        self.cpu_s = 0.0
-        self.max_rss = 0
-
-    def reap(self, options: int) -> tuple[int, int]:
-        """wait4: (pid, status); pid 0 when nobody is ready. Raises ChildProcessError when nobody is left."""
-        pid, status, usage = os.wait4(-1, options)
-        self.cpu_s += usage.ru_utime + usage.ru_stime
-        self.max_rss = max(self.max_rss, usage.ru_maxrss << 10)
-        return pid, status
-
-
 def _watch(child: int, observer: Observer) -> bool:
     """Reap until nothing is left below; True when nothing was left already as the command ended."""
-    usage = _Usage()
+    usage = Usage(observer)
     while True:
         pid, status = usage.reap(0)
         if pid == child:
@@ -191,15 +177,15 @@ def _watch(child: int, observer: Observer) -> bool:
         while usage.reap(os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        _tell(ENDED, observer.take(), status, False, 0, usage.cpu_s, usage.max_rss)
+        _tell(ENDED, observer.take(), status, False, 0, usage.total())
         return True
     left = process.count_descendants(os.getpid())
-    _tell(ENDED, observer.take(), status, True, left, usage.cpu_s, usage.max_rss)
+    _tell(ENDED, observer.take(), status, True, left, usage.total())
     try:
         while True:
             usage.reap(0)
     except ChildProcessError:
-        _tell(GONE, observer.take(), usage.cpu_s, usage.max_rss)
+        _tell(GONE, observer.take(), usage.total())
     return False
 
 

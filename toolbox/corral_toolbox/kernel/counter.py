@@ -93,12 +93,18 @@ def read_memory_peak() -> int:
     return _parse_number(_read_path(f"{_V1}/memory.max_usage_in_bytes", f"{_V2}/memory.peak"))
 
 
-def read_cpu_s() -> float:
-    """Processor time of the whole box."""
-    nanoseconds = _read_path(f"{_V2}/cpuacct/cpuacct.usage", f"{_V2}/cpu,cpuacct/cpuacct.usage")
-    if nanoseconds:
-        return _parse_number(nanoseconds) / 1e9
-    return _find_field(_read_path(f"{_V2}/cpu.stat"), b"usage_usec") / 1e6
+def read_cpu(root: str = ROOT) -> tuple[float, float]:
+    """Processor seconds of the whole box, in user and in kernel mode."""
+    for place in ("cpuacct", "cpu,cpuacct"):
+        if user := _read_path(f"{root}/{place}/cpuacct.usage_user"):
+            return _parse_number(user) / 1e9, _parse_number(_read_path(f"{root}/{place}/cpuacct.usage_sys")) / 1e9
+    stat = _read_path(f"{root}/cpu.stat")
+    return _find_field(stat, b"user_usec") / 1e6, _find_field(stat, b"system_usec") / 1e6
+
+
+def read_tasks_peak(root: str = ROOT) -> int:
+    """The most processes and threads at once, the toolbox's own included; 0 before Linux 6.1."""
+    return _parse_number(_read_path(f"{root}/pids/pids.peak", f"{root}/pids.peak"))
 
 
 def read_rss() -> int:

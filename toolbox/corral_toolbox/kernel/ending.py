@@ -42,18 +42,24 @@ class Endings:
         """Readable when one of them has ended."""
         return self._poll.fileno()
 
-    def watch(self, pid: int) -> None:
-        """A process that is there now. Where that cannot be, its end stays unknown."""
+    @property
+    def count(self) -> int:
+        """Those whose end was not collected."""
+        return len(self._known)
+
+    def watch(self, pid: int) -> bool:
+        """A process that is there now; True when it is new. Where it cannot be watched, its end stays unknown."""
         if pid in self._known or len(self._known) >= self._room:
-            return
+            return False
         try:
             fd = os.pidfd_open(pid)
         except OSError:
-            return
+            return False
         self._known[pid] = fd, time.monotonic()
         self._pids[fd] = pid
         # Without a mask: only when it has been waited for, which is when its status can be read.
         self._poll.register(fd, 0 if self._tells_status else select.EPOLLIN)
+        return True
 
     def collect(self) -> list[End]:
         """Those that have ended since the last time."""

@@ -150,8 +150,17 @@ class Gate:
         return len(cut)
 
     def report(self) -> NetworkReport:
+        bytes_in, bytes_out = self.count_bytes()
         return NetworkReport(
-            tuple(self._reached.most_common()), tuple(self._refused.most_common()), self.bytes_in, self.bytes_out
+            tuple(self._reached.most_common()), tuple(self._refused.most_common()), bytes_in, bytes_out
+        )
+
+    def count_bytes(self) -> tuple[int, int]:
+        """Into the box and out of it, by connections that are open, too."""
+        still = self._open.values()
+        return (
+            self.bytes_in + sum(one.bytes_in for one in still),
+            self.bytes_out + sum(one.bytes_out for one in still),
         )
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from corral.errors import ToolError
 from corral.sandbox.cause import find_cause
+from corral.sandbox.used import build_call_resources
 from corral.schema.tools import ArgumentRole, SideEffect, ToolKind, ToolResult, ToolSpec, ToolStatus, Truncation
 from corral.schema.visible import visible
 from corral.tools.base import Arguments, Tool, ToolContext, ToolTimeouts
@@ -138,6 +139,7 @@ def _describe(result: ExecResult, timeout_s: float, output: CallOutput, cwd: str
     hint = (
         "" if success else _find_hint(result, cause, f"{stdout.text[-_HINTED_BYTES:]}\n{stderr.text[-_HINTED_BYTES:]}")
     )
+    resources = build_call_resources(result)
     if result.status is ExecStatus.EXITED:
         return ToolResult(
             success=success,
@@ -146,11 +148,14 @@ def _describe(result: ExecResult, timeout_s: float, output: CallOutput, cwd: str
             summary=summary,
             recovery_hint=hint,
             truncation=truncation,
+            resources=resources,
             data=data,
         )
     code, status = _FAILED.get(result.status, (ErrorCode.INTERNAL, ToolStatus.ERROR))
     failure = failed(code, summary, status=status, kind="environment", hint=hint, output=shown)
-    return failure.model_copy(update={"truncation": truncation, "data": data, "summary": summary})
+    return failure.model_copy(
+        update={"truncation": truncation, "resources": resources, "data": data, "summary": summary}
+    )
 
 
 _FAILED = {
