@@ -152,3 +152,13 @@ async def test_who_comes_when_the_run_is_over_is_turned_away() -> None:
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", forwarded)
         assert net.notes.payloads == []
+
+
+async def test_bytes_of_connections_that_are_open_are_counted_and_once() -> None:
+    guard = Gate(Listed(set()), Notes(), watched()[0])
+    first, second = await guard.note_forward(8000), await guard.note_forward(8001)
+    first.bytes_in, second.bytes_out = 5, 7
+    assert guard.count_bytes() == (5, 7)
+    await guard.finish(first)
+    await guard.finish(first)
+    assert (guard.count_bytes(), guard.report().bytes_in) == ((5, 7), 5)
