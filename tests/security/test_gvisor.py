@@ -270,5 +270,5 @@ async def test_an_image_of_others_is_lent_a_toolbox_there_too(
         image = busybox_image().load(client)
     async with DockerSandbox(make_spec(tmp_path, workspace, image)) as box:
         result = await box.shell("cat a.txt; id -un; echo two > b.txt")
-        lacks = box.info.lacks
-    assert (output(result.stdout), lacks) == (b"one\nbox\n", ("git", "rg"))
+        info = box.info
+    assert (info.mode_reason, output(result.stdout), info.lacks) == ("", b"one\nbox\n", ("git", "rg"))
