@@ -163,6 +163,15 @@ class SecretSettings(_Settings):
         return self
 
 
+class RedactSettings(_Settings):
+    """What is masked by its looks before a model, the record or a screen gets it. Known values are masked always."""
+
+    keys: bool = True
+    """Keys, tokens, passwords and private keys of the known kinds."""
+    personal: bool = True
+    """Phone, card, account and identity numbers."""
+
+
 Preset = Literal["on-request", "auto-edit", "auto", "never", "yolo", "plan"]
 
 
@@ -194,6 +203,7 @@ class Settings(_Settings):
     timeouts: TimeoutSettings = TimeoutSettings()
     model: ModelSettings = ModelSettings()
     network: NetworkSettings = NetworkSettings()
+    redact: RedactSettings = RedactSettings()
     secrets: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")], SecretSettings] = {}
 
     def runs_dir(self) -> Path:

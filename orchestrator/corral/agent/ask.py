@@ -9,6 +9,7 @@ from typing import Protocol
 from corral.agent.transcript import Transcript
 from corral.errors import ModelError
 from corral.llm.wire import digest_request, digest_shape
+from corral.redact import Redactor
 from corral.schema.events import (
     ErrorFacts,
     ErrorRaised,
@@ -42,16 +43,20 @@ class Ask:
     client: ModelClient
     tools: tuple[ToolSpec, ...]
     recorder: Recorder
+    redactor: Redactor = field(default_factory=Redactor)
     max_output_tokens: int | None = None
+    _messages: list[Message] = field(default_factory=list, init=False)  # of the transcript, as they are sent
     _step: int = field(default=0, init=False)
     _recorded: int = field(default=0, init=False)
 
     async def __call__(self, transcript: Transcript, status: str, may_call: bool) -> ModelReply:
         """Raises ModelError, which is in the record by then."""
         self._step += 1
-        request = self._build(transcript, status, may_call)
+        # SECURITY: the last door before a model; test_no_message_takes_a_secret_to_a_model
+        self._messages += [_mask(self.redactor, message) for message in transcript.messages[len(self._messages) :]]
+        request = self._build(status, may_call)
         request_id = f"r{self._step}"
-        await self.recorder.append_async(self._called(transcript, request, request_id, status), durable=False)
+        await self.recorder.append_async(self._called(request, request_id, status), durable=False)
         try:
             reply = await self.client.complete(request)
         except ModelError as error:
@@ -61,12 +66,12 @@ class Ask:
         await self.recorder.append_async(self._answered(reply, request_id))
         return reply
 
-    def _build(self, transcript: Transcript, status: str, may_call: bool) -> ModelRequest:
+    def _build(self, status: str, may_call: bool) -> ModelRequest:
         # The status line is the last thing read and is never kept: the next request has its own.
         line = f"[corral: {status}]"
         if not may_call:
             line += " Tools are off now. Say in plain words what was done, what was not, and why."
-        *earlier, last = transcript.messages
+        *earlier, last = self._messages
         last = last.model_copy(update={"content": f"{last.content}\n\n{line}"})
         return ModelRequest(
             messages=(*earlier, last),
@@ -74,9 +79,9 @@ class Ask:
             max_output_tokens=self.max_output_tokens,
         )
 
-    def _called(self, transcript: Transcript, request: ModelRequest, request_id: str, status: str) -> ModelCalled:
-        new = transcript.messages[self._recorded :]
-        self._recorded = len(transcript.messages)
+    def _called(self, request: ModelRequest, request_id: str, status: str) -> ModelCalled:
+        new = self._messages[self._recorded :]
+        self._recorded = len(self._messages)
         return ModelCalled(
             step=self._step,
             request_id=request_id,
@@ -119,6 +124,13 @@ class Ask:
             cost_usd=reply.cost_usd,
             latency_s=round(reply.latency_s, 3),
         )
+
+
+def _mask(redactor: Redactor, message: Message) -> Message:
+    if message.role is Role.ASSISTANT:
+        return message  # its own words: it must recognise them, and it has them already
+    content = redactor.text(message.content)
+    return message if content is message.content else message.model_copy(update={"content": content})
 
 
 def _seen(message: Message) -> SeenMessage:

@@ -6,6 +6,7 @@ import base64
 from dataclasses import dataclass, field
 
 from corral.context.untrusted import wrap_untrusted
+from corral.redact import Redactor
 from corral.sandbox.base import CALL, Sandbox
 from corral.schema.events import Source, ToolFinished, ToolStarted
 from corral.schema.tools import ToolResult, ToolStatus
@@ -26,6 +27,7 @@ class Completion:
     sandbox: Sandbox
     recorder: Recorder
     timeout_s: float = 600.0
+    redactor: Redactor = field(default_factory=Redactor)
     _checks: int = field(default=0, init=False)
 
     async def check(self) -> ToolResult | None:
@@ -43,7 +45,7 @@ class Completion:
         CALL.set(call_id)
         result = await self.sandbox.shell(self.command, timeout_s=self.timeout_s)
         holds = result.status is ExecStatus.EXITED and result.exit_code == 0
-        text = clean(_last_output(result))
+        text = self.redactor.text(clean(_last_output(result)))
         await self.recorder.append_async(
             ToolFinished(
                 call_id=call_id,

@@ -18,6 +18,7 @@ from corral.agent.run import Ending, RunRecord
 from corral.agent.stop import Spent, StopReason
 from corral.agent.transcript import Transcript
 from corral.context.prompt import Frames, build_system_prompt
+from corral.redact import Redactor
 from corral.sandbox.base import Sandbox
 from corral.schema.events import PlanCreated
 from corral.schema.policy import Approver, Decider, Mode
@@ -50,6 +51,7 @@ class AgentSession:
     timeouts: ToolTimeouts = field(default_factory=ToolTimeouts)
     hosts: tuple[str, ...] = ()
     """What the box may reach."""
+    redactor: Redactor = field(default_factory=Redactor)
     clock: Callable[[], float] = time.monotonic
     _budget: Budget | None = field(default=None, init=False)
     _head: HeadStart | None = field(default=None, init=False)
@@ -87,7 +89,7 @@ class AgentSession:
         registry = ToolRegistry(build_tools(lambda: self.current_diff(sandbox), timeouts=self.timeouts))
         tools = registry.select(permission=self.permission, mode=self.mode)
         self._budget = Budget(self._limits(), self.clock)
-        self._head = HeadStart(Ask(self.client, tools.specs, self.record))
+        self._head = HeadStart(Ask(self.client, tools.specs, self.record, self.redactor))
         self._loop = Loop(
             transcript=self._begin(),
             budget=self._budget,
@@ -119,12 +121,13 @@ class AgentSession:
             sandbox=sandbox,
             outputs=self.outputs,
             approver=self.approver,
+            redactor=self.redactor,
         )
 
     def _completion(self, sandbox: Sandbox) -> Callable[[], Awaitable[ToolResult | None]]:
         if self.until is None or self.mode is Mode.PLAN:
             return _always_holds
-        return Completion(self.until, sandbox, self.record).check
+        return Completion(self.until, sandbox, self.record, redactor=self.redactor).check
 
 
 async def _always_holds() -> ToolResult | None:

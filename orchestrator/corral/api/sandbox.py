@@ -124,7 +124,12 @@ class Sandbox(BoxCalls):
         # The run is a task of its own: it ends in order, and writes so, whatever happens to the task that uses the box.
         self._task = loop.create_task(
             app.use_box(
-                self._request, body, approver=self._approver, watch=self._watch, make_sandbox=self._make_sandbox
+                self._request,
+                body,
+                approver=self._approver,
+                watch=self._watch,
+                env=self._env,
+                make_sandbox=self._make_sandbox,
             )
         )
         try:
@@ -180,6 +185,7 @@ class Sandbox(BoxCalls):
             sandbox=parts.sandbox,
             outputs=OutputStore(parts.run_dir.outputs),
             approver=opened.approver,
+            redactor=parts.redactor,
         )
         self._opened = opened
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from corral.app.prepare import (
     has_network,
     prepare,
 )
+from corral.app.redaction import build_redactor
 from corral.app.request import (
     AgentOutcome,
     AgentRequest,
@@ -39,6 +40,7 @@ from corral.app.request import (
 )
 from corral.config import Settings, load_settings
 from corral.errors import ConfigError
+from corral.redact import Redactor
 from corral.sandbox.base import BoxInfo, Sink
 from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.lasting import make_lasting
@@ -62,19 +64,24 @@ async def execute(
     watch: Watch | None = None,
     on_box: Callable[[BoxInfo], None] | None = None,
     on_wait: Callable[[str], None] = lambda text: None,
+    on_secrets: Callable[[Redactor], None] = lambda redactor: None,
     make_sandbox: MakeSandbox = DockerSandbox,
 ) -> ExecOutcome:
     """Run one command in a fresh box. Failures of box and engine are in the outcome.
 
+    The sinks get the bytes as they are; `on_secrets` is given what masks them for a screen, before the first comes.
     `on_wait` is told what takes a while before there is a run. Raises ConfigError for what cannot be used, RecordError;
     SandboxError when the workspace cannot be taken out of an image.
     """
-    shown = visible(shlex.join(part.decode("utf-8", "surrogateescape") for part in request.argv), limit=500)
     settings = load_settings()
     plan = _plan_network(settings, request)
+    redactor = build_redactor(settings, secrets=plan.secrets if plan else (), env=request.env)
+    on_secrets(redactor)
+    line = shlex.join(part.decode("utf-8", "surrogateescape") for part in request.argv)
+    shown = visible(redactor.text(line), limit=500)
     engine = load_policy(settings, choose_preset(settings.preset, plan=False)[0]) if plan else None
     request = await place_workspace(request, settings, on_take=on_wait)
-    with prepare(request, command=shown, watch=watch, make_sandbox=make_sandbox) as parts:
+    with prepare(request, command=shown, watch=watch, make_sandbox=make_sandbox, redactor=redactor) as parts:
         command = Command(
             argv=request.argv,
             record=parts.record,
@@ -100,6 +107,7 @@ async def execute(
             parts.activity,
             network.report if network else None,
             kept,
+            redactor,
         )
 
 
@@ -126,10 +134,11 @@ async def run_agent(
     engine = load_policy(settings, preset)
     plan = _plan_network(settings, request, phase="agent")
     model = client or choose_model(settings, request.model)
-    command = visible(request.task, limit=500)
+    redactor = build_redactor(settings, secrets=plan.secrets if plan else ())
+    command = visible(redactor.text(request.task), limit=500)
     try:
         request = await place_workspace(request, settings, on_take=on_wait)
-        with prepare(request, command=command, watch=watch, make_sandbox=make_sandbox) as parts:
+        with prepare(request, command=command, watch=watch, make_sandbox=make_sandbox, redactor=redactor) as parts:
             policy = build_policy(parts, engine, preset, mode)
             network = _make_network(plan, parts, engine, policy)
             session = _build_session(parts, request, model, policy, approver, network)
@@ -152,6 +161,7 @@ async def run_agent(
                 diverged=model.diverged if isinstance(model, ReplayModel) else 0,
                 watch_error=parts.watch_error,
                 network=network.report if network else None,
+                redactor=redactor,
             )
     finally:
         await model.close()
@@ -229,6 +239,7 @@ def _build_session(
         permission=policy.session.permission,
         timeouts=build_timeouts(parts.settings),
         hosts=network.agent_hosts if network else (),
+        redactor=parts.redactor,
     )
 
 
@@ -250,9 +261,11 @@ async def use_box(
     *,
     approver: Approver | None = None,
     watch: Watch | None = None,
+    env: Mapping[str, str] | None = None,
     make_sandbox: MakeSandbox = make_lasting,
 ) -> SandboxOutcome:
-    """Run `body` with a fresh box. Failures of box and engine, and of the body, are in the outcome.
+    """Run `body` with a fresh box. Failures of box and engine, and of the body, are in the outcome. `env` is what its
+    commands are given, for the secrets in it.
 
     Raises ConfigError for what cannot be used, RecordError.
     """
@@ -261,8 +274,10 @@ async def use_box(
     engine = load_policy(settings, preset)
     plan = _plan_network(settings, request)
     goal = request.goal or "a box for a program"
+    redactor = build_redactor(settings, secrets=plan.secrets if plan else (), env=env)
+    command = visible(redactor.text(goal), limit=500)
     request = await place_workspace(request, settings)
-    with prepare(request, command=visible(goal, limit=500), watch=watch, make_sandbox=make_sandbox) as parts:
+    with prepare(request, command=command, watch=watch, make_sandbox=make_sandbox, redactor=redactor) as parts:
         policy = build_policy(parts, engine, preset, mode)
         network = _make_network(plan, parts, engine, policy)
         facts = describe_policy(policy)

@@ -17,11 +17,13 @@ from corral.agent.watch import Watch, WatchedRecord
 from corral.app.choice import parse_mode
 from corral.app.layer import check_layers, lay
 from corral.app.place import hold_place
+from corral.app.redaction import build_redactor
 from corral.app.removal import remove_work
 from corral.app.request import AgentRequest, BoxRequest
 from corral.config import Settings, load_settings
 from corral.errors import CorralError, RecordError
 from corral.record import Activity, RecordLog
+from corral.redact import Redactor
 from corral.sandbox.base import BoxInfo, Sandbox
 from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.spec import SANDBOX_IMAGE, SandboxSpec
@@ -50,6 +52,7 @@ class Prepared:
     started_at: str
     trail: ProcessTrail
     activity: Activity
+    redactor: Redactor
     origin: str = ""  # what the workspace is called, where it was taken out of an image
     layer: Layer | None = None  # what the box starts from
     box: BoxInfo | None = None
@@ -61,7 +64,7 @@ class Prepared:
             run_id=self.run_dir.run_id,
             workspace=os.fsencode(self.spec.workspace),
             started_at=self.started_at,
-            command=self.command,
+            command=self.redactor.text(self.command),
             facts={"workspace": self.origin} if self.origin else {},
         )
         if (box := self.box) is not None:
@@ -74,7 +77,7 @@ class Prepared:
                 masked=tuple((one.path, one.reason) for one in box.masked),
             )
         if self.outcome:
-            meta = replace(meta, ended_at=_now(), outcome=self.outcome)
+            meta = replace(meta, ended_at=_now(), outcome=self.redactor.text(self.outcome))
         self.run_dir.write_meta(meta)
 
     def end(self, outcome: str) -> None:
@@ -109,10 +112,16 @@ MakeSandbox = Callable[[SandboxSpec], Sandbox]
 
 @contextmanager
 def prepare(
-    request: BoxRequest, *, command: str, watch: Watch | None = None, make_sandbox: MakeSandbox = DockerSandbox
+    request: BoxRequest,
+    *,
+    command: str,
+    watch: Watch | None = None,
+    make_sandbox: MakeSandbox = DockerSandbox,
+    redactor: Redactor | None = None,
 ) -> Iterator[Prepared]:
     """Settings, run directory, record and box of one run; nothing is started yet. Raises ConfigError, RecordError."""
     settings = load_settings()
+    redactor = redactor or build_redactor(settings)
     draft = build_spec(settings, request)
     # What is wrong is said before there is a run.
     check_workspace(draft.workspace, settings.runs_dir(), force=draft.force)
@@ -121,7 +130,7 @@ def prepare(
         spec = replace(laid, run_dir=run_dir.path, run_id=run_dir.run_id)
         parts: Prepared | None = None
         try:
-            with closing(RecordLog.open(run_dir.record)) as log:
+            with closing(RecordLog.open(run_dir.record, redactor=redactor)) as log:
                 activity = Activity()
                 record = WatchedRecord(log, lambda event: activity.add(event.payload), *([watch] if watch else []))
                 trail = ProcessTrail(record)
@@ -136,6 +145,7 @@ def prepare(
                     _now(),
                     trail,
                     activity,
+                    redactor,
                     request.origin,
                     layer,
                 )
@@ -225,7 +235,9 @@ def build_exporter(parts: Prepared, request: BoxRequest) -> Exporter:
     """How the changes of these parts become a patch."""
     from corral.patch.export import Exporter  # late: start-up time
 
-    return Exporter(parts.spec.workspace, parts.run_dir.patch, include_ignored=request.include_ignored)
+    return Exporter(
+        parts.spec.workspace, parts.run_dir.patch, include_ignored=request.include_ignored, redactor=parts.redactor
+    )
 
 
 def _now() -> str:

@@ -10,6 +10,7 @@ from corral.agent.budget import Limits as AgentLimits
 from corral.agent.run import Outcome
 from corral.errors import BoxLost
 from corral.record import Activity
+from corral.redact import Redactor
 from corral.sandbox.cause import find_cause
 from corral.sandbox.spec import MOUNT_POINT
 from corral.sandbox.spec import Limits as BoxLimits
@@ -77,6 +78,8 @@ class ExecOutcome:
     activity: Activity = field(default_factory=Activity)
     network: NetworkReport | None = None  # None when the box had none
     kept: str | None = None  # the set-up layer that it made
+    redactor: Redactor = field(default_factory=Redactor)
+    """What masks it for a person."""
 
     @property
     def exit_code(self) -> int:
@@ -122,6 +125,7 @@ class AgentOutcome:
     diverged: int = 0  # replay: requests that were not what the recorded model saw
     watch_error: Exception | None = None  # why the watcher was not called any more
     network: NetworkReport | None = None
+    redactor: Redactor = field(default_factory=Redactor)
 
     @property
     def exit_code(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from corral.config import SecretSettings, Settings
 from corral.errors import ConfigError
@@ -18,6 +19,16 @@ _MAX_BYTES = 16 << 10
 def load_secrets(settings: Settings, names: Iterable[str], environ: Mapping[str, str] = os.environ) -> list[Secret]:
     """The secrets of these names, read now. Raises ConfigError; no message ever holds a value."""
     return [_load(name, settings, environ) for name in dict.fromkeys(names)]
+
+
+def peek_secrets(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
+    """Names and values of all that can be read without running anything, for what must be masked."""
+    found = []
+    for name, source in settings.secrets.items():
+        if source.command is None:
+            with suppress(ConfigError):
+                found.append((name, _read(name, source, environ).strip()))
+    return found
 
 
 def name_variables(settings: Settings, secrets: Iterable[Secret]) -> dict[str, str]:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 from cyclopts import Parameter
 
 from corral.cli.network import Forwards, parse_network
-from corral.cli.output import has_colour, note, print_json
+from corral.cli.output import has_colour, mask_output, note, print_json
 from corral.errors import ConfigError
 from corral.schema.visible import visible
 
 if TYPE_CHECKING:
     from corral.app import ExecOutcome, ExecRequest
+    from corral.redact import Redactor, Stream
     from corral.sandbox.base import BoxInfo
     from corral_protocol.message import Capture
 
@@ -113,6 +114,7 @@ def exec_command(
         network=parse_network(network, allow, secret, forward),
     )
     outcome = asyncio.run(_execute(request, silent=json, on_wait=_ignore if quiet or json else note))
+    mask_output(outcome.redactor)
     if patch is not None:
         save_patch(outcome.patch_file, patch)
     if json:
@@ -139,6 +141,11 @@ async def _execute(request: ExecRequest, *, silent: bool, on_wait: Callable[[str
     gone = asyncio.Event()
     out, err = (_Screen(stream, gone) for stream in (sys.stdout, sys.stderr))
     watch = Forwards().event if request.network.forwards else None
+
+    def mask(redactor: Redactor) -> None:
+        out.mask(redactor)
+        err.mask(redactor)
+
     work = app.execute(
         request,
         stdin=read_stdin(),
@@ -146,6 +153,7 @@ async def _execute(request: ExecRequest, *, silent: bool, on_wait: Callable[[str
         stderr=err.output.sink,
         watch=watch,
         on_wait=on_wait,
+        on_secrets=mask,
     )
     outcome = await cancel_on_signals(work, gone=gone)
     await out.finish()
@@ -164,16 +172,23 @@ class _Screen:
 
         stream.flush()
         self._filter = TerminalFilter(colours=has_colour(stream)) if stream.isatty() else None
+        self._masked: Stream | None = None
         self.output = Output(stream.fileno(), gone, self._escape if self._filter else bytes)
+
+    def mask(self, redactor: Redactor) -> None:
+        """From the first byte on, where a person looks at it. A pipe gets what the command wrote."""
+        self._masked = redactor.stream() if self._filter else None
 
     async def finish(self) -> None:
         """Write what the filter held back."""
         if self._filter is not None and not self.output.broken:
-            await self.output.write(self._filter.feed(b"", final=True).encode())
+            rest = self._masked.finish() if self._masked else b""
+            await self.output.write(self._filter.feed(rest, final=True).encode())
 
     def _escape(self, data: memoryview) -> bytes:
         assert self._filter is not None
-        return self._filter.feed(data).encode()
+        # SECURITY: no secret on a screen; test_a_terminal_shows_no_secret
+        return self._filter.feed(self._masked.feed(data) if self._masked else data).encode()
 
 
 def parse_env(pairs: list[str]) -> dict[str, str]:
@@ -225,8 +240,8 @@ def _to_json(done: ExecOutcome) -> dict[str, object]:
         "signal": result.signal if result else None,
         "cause": done.cause or None,
         "limits_touched": list(done.limits_touched),
-        "stdout": _describe_stream(result.stdout) if result else None,
-        "stderr": _describe_stream(result.stderr) if result else None,
+        "stdout": _describe_stream(result.stdout, done.redactor) if result else None,
+        "stderr": _describe_stream(result.stderr, done.redactor) if result else None,
         "error": explain(outcome.error) if outcome.error else None,
         "duration_s": round(outcome.duration_s, 3),
         "resources": {
@@ -259,6 +274,15 @@ def describe_box(box: BoxInfo) -> dict[str, object]:
     }
 
 
-def _describe_stream(capture: Capture) -> dict[str, object]:
-    head, tail = (base64.b64decode(part).decode("utf-8", "replace") for part in (capture.head_b64, capture.tail_b64))
-    return {"head": head, "tail": tail, "total_bytes": capture.total_bytes}
+def _describe_stream(capture: Capture, redactor: Redactor) -> dict[str, object]:
+    head, tail = base64.b64decode(capture.head_b64), base64.b64decode(capture.tail_b64)
+    stream = redactor.stream()  # what stands over the border of the two is masked, too
+    shown = stream.feed(head)
+    if len(head) + len(tail) < capture.total_bytes:
+        shown, stream = shown + stream.finish(), redactor.stream()
+    rest = stream.feed(tail) + stream.finish()
+    return {
+        "head": shown.decode("utf-8", "replace"),
+        "tail": rest.decode("utf-8", "replace"),
+        "total_bytes": capture.total_bytes,
+    }

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from corral.cli.output import note, paint, print_json, print_line
+from corral.cli.output import mask_output, note, paint, print_json, print_line
 from corral.config import load_settings
 from corral.store.run_dir import find_run
 
@@ -143,4 +143,5 @@ def processes(run: str, *, json: Json = False) -> int:
 
 def find_record(run: str) -> Path:
     """The record's file. Raises ConfigError when there is no such run."""
+    mask_output()  # it was masked when it was written, by a corral that may have known less
     return find_run(run, load_settings().runs_dir()) / "record.jsonl"

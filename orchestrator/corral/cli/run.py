@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from corral.cli.exec import check_timeout, save_patch
 from corral.cli.network import parse_network, split_names
-from corral.cli.output import note, print_json
+from corral.cli.output import mask_output, note, print_json
 from corral.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ def run(
     )
     as_json = json or not sys.stdout.isatty()
     outcome = asyncio.run(_run(request, as_json=as_json))
+    mask_output(outcome.redactor)
     if patch is not None:
         save_patch(outcome.patch_file, patch)
     show_result(outcome, as_json=as_json)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from corral.patch.name import fold_case, hidden_character, portability_problem
 from corral.patch.parse import FilePatch, ParsedPatch, parse_patch
 from corral.patch.secret import find_secrets
 from corral.patch.tree import list_names, open_parent
+from corral.redact import Redactor
 from corral.schema.patch import Finding, Severity
 from corral.schema.visible import visible
 from corral_protocol.name import encode_name
@@ -80,14 +82,17 @@ _RUNS_ON_BUILD: tuple[tuple[str, str], ...] = (
 Check = Callable[[ParsedPatch], Iterator[Finding]]
 
 
-def check_patch(patch: bytes | ParsedPatch, workspace: Path | None = None) -> tuple[Finding, ...]:
+def check_patch(
+    patch: bytes | ParsedPatch, workspace: Path | None = None, redactor: Redactor | None = None
+) -> tuple[Finding, ...]:
     """All findings about a patch, the most severe first. Raises PatchInvalid for what is not a patch.
 
-    With `workspace`, names are also compared with what stands there.
+    With `workspace`, names are also compared with what stands there. `redactor` is the run's, which knows its secrets.
     """
     parsed = parse_patch(patch) if isinstance(patch, bytes) else patch
     order = list(Severity)
-    found = [finding for check in _CHECKS for finding in _bounded(check, parsed)]
+    checks: tuple[Check, ...] = (*_CHECKS, partial(_secrets, redactor=redactor or Redactor()))
+    found = [finding for check in checks for finding in _bounded(check, parsed)]
     if workspace is not None:
         found += [finding for finding in check_collisions(parsed, workspace) if finding not in found]
     return tuple(sorted(found, key=lambda finding: -order.index(finding.severity)))
@@ -159,14 +164,17 @@ def _match(path: bytes, rules: tuple[tuple[str, str], ...]) -> str | None:
     return None
 
 
-def _secrets(patch: ParsedPatch) -> Iterator[Finding]:
-    """Secrets in added lines."""
+_FOUND = {"secret": Severity.ASK, "personal": Severity.WARN, "random": Severity.INFO}
+
+
+def _secrets(patch: ParsedPatch, redactor: Redactor) -> Iterator[Finding]:
+    """Secrets and personal data in added lines; what only looks random is mentioned."""
     for file in patch.files:
         for hunk in file.hunks:
             counted, number = hunk.start, hunk.new_start
-            for offset, name, masked in find_secrets(patch.data, hunk.start, hunk.end):
+            for offset, kind, text in find_secrets(patch.data, hunk.start, hunk.end, redactor):
                 number, counted = number + _new_lines(patch.data, counted, offset), offset
-                yield _finding("secret", Severity.ASK, file.path, f"{name}: {masked}", number)
+                yield _finding(kind, _FOUND[kind], file.path, text, number)
 
 
 def _new_lines(data: bytes, start: int, end: int) -> int:
@@ -257,7 +265,6 @@ def _size(patch: ParsedPatch) -> Iterator[Finding]:
 _CHECKS: tuple[Check, ...] = (
     _links,
     _runs_elsewhere,
-    _secrets,
     _names,
     _collisions,
     _modes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from corral.patch.checks import check_patch
 from corral.patch.collect.manifest import collect_copy
 from corral.patch.collect.overlay import collect_overlay
 from corral.patch.collect.selection import ChangeSet, ExportLimits
+from corral.redact import Redactor
 from corral.sandbox.base import BoxInfo, Sandbox
 from corral.sandbox.scratch import make_scratch
 from corral.sandbox.spec import WorkspaceMode
@@ -39,6 +40,8 @@ class Exporter:
     target: Path
     include_ignored: bool = False
     limits: ExportLimits | None = None
+    redactor: Redactor = field(default_factory=Redactor)
+    """What it finds is told; the patch itself is never masked."""
 
     async def export(self, sandbox: Sandbox) -> Patch | None:
         """The patch of everything that changed, written to `target`; None when nothing did.
@@ -98,7 +101,7 @@ class Exporter:
         if not changes.changes and not changes.not_exported:
             return None
         patch = build_patch(changes, self.target, limits=self.limits, keep=self.target.parent / OBJECTS)
-        findings = check_patch(self.target.read_bytes(), self.workspace)
+        findings = check_patch(self.target.read_bytes(), self.workspace, self.redactor)
         return patch.model_copy(update={"findings": findings})
 
     def _show(self, changes: ChangeSet) -> str:

@@ -20,8 +20,10 @@ from typing import Any, Self
 
 from corral.errors import RecordError
 from corral.record.line import MAX_LINE_BYTES, build_line, encode_payload, format_time
+from corral.record.mask import mask_payload
 from corral.record.recovery import Tail, find_tail, move_tail_aside
 from corral.record.verify import Head
+from corral.redact import Redactor
 from corral.schema.events import Event, GuardTripped, LogRecovered, Payload, Source
 from corral.schema.text import bound
 
@@ -36,7 +38,15 @@ _LOCK_WAIT_S = 0.01
 class RecordLog:
     """Open with `RecordLog.open`; safe to use from several threads. Use as a context manager, or close it."""
 
-    def __init__(self, descriptor: int, path: Path, tail: Tail, clock_ns: Callable[[], int], max_claims: int) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        path: Path,
+        tail: Tail,
+        clock_ns: Callable[[], int],
+        max_claims: int,
+        redactor: Redactor | None,
+    ) -> None:
         self.path = path
         self.dropped = 0
         self._descriptor = descriptor
@@ -44,6 +54,7 @@ class RecordLog:
         self._size = tail.good_bytes
         self._clock_ns = clock_ns
         self._claims_left = max_claims
+        self._redactor = redactor
         self._write_lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._committer: threading.Thread | None = None
@@ -54,8 +65,16 @@ class RecordLog:
         self._closed = False
 
     @classmethod
-    def open(cls, path: Path, *, clock_ns: Callable[[], int] = time.time_ns, max_claims: int = MAX_CLAIMS) -> RecordLog:
-        """Make the record, or go on with the one that is there.
+    def open(
+        cls,
+        path: Path,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+        max_claims: int = MAX_CLAIMS,
+        redactor: Redactor | None = None,
+    ) -> RecordLog:
+        """Make the record, or go on with the one that is there. With a redactor every event is masked before it is
+        written, and so for whoever is told of it.
 
         A torn end is moved aside and told in a `log.recovered` event. Raises RecordError when the directory cannot be
         written, another process writes this record, or it is damaged anywhere but at its end.
@@ -65,7 +84,7 @@ class RecordLog:
             _lock(descriptor, path)
             tail = find_tail(path)
             torn_file = move_tail_aside(path, descriptor, tail)
-            log = cls(descriptor, path, tail, clock_ns, max_claims)
+            log = cls(descriptor, path, tail, clock_ns, max_claims, redactor)
             if tail.torn_bytes or tail.newline_missing:
                 log._complete_last_line(tail)
                 log.append(
@@ -187,7 +206,7 @@ class RecordLog:
 
     def _link(self, payload: Payload, source: Source, head: Head) -> tuple[bytes, Event]:
         """The line that follows `head`, and the event it holds."""
-        kept, encoded = _fit(payload)
+        kept, encoded = _fit(payload, self._redactor)
         seq, at = head.seq + 1, format_time(self._clock_ns())
         line, digest = build_line(
             seq=seq, at=at, prev=head.hash, kind=kept.kind.value, source=source.value, payload=encoded
@@ -233,10 +252,15 @@ def _encode(payload: Payload) -> bytes:
     return encode_payload(vars(payload))  # validated: text, numbers, tuples and parts made of them
 
 
-def _fit(payload: Payload) -> tuple[Payload, bytes]:
-    """The payload, cut further where all its capped parts together are still more than one line may hold; encoded."""
+def _fit(payload: Payload, redactor: Redactor | None) -> tuple[Payload, bytes]:
+    """The payload, masked, and cut further where all its capped parts together are still more than one line may hold;
+    encoded."""
     room = MAX_LINE_BYTES - 1024
     encoded = _encode(payload)
+    # SECURITY: nothing is written before it is masked; test_no_secret_gets_into_the_record
+    if redactor is not None and redactor.find(encoded):
+        payload = mask_payload(redactor, payload)
+        encoded = _encode(payload)
     if len(encoded) <= room:
         return payload, encoded
     for max_chars, max_items in ((64 << 10, 1000), (4096, 256), (512, 64), (160, 16)):

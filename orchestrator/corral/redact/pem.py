@@ -10,8 +10,10 @@ NAME = "private-key"
 _HEADER = re.compile(rb"-----BEGIN (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
 _HEADER_BYTES = 120
 # Between the lines of a key: line ends, also as escapes; indentation, quotes, line numbers, the marks of a diff.
-_BETWEEN = re.compile(rb"(?:\\{1,4}[nrt]|[ \t\r\n\"',|>]|(?<![0-9A-Za-z+/])[0-9]{1,6}[\t|:]|(?<=\n)[+-](?!----))*+")
-_FIELD = re.compile(rb"(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash):[ -~]{0,200}+")
+_BETWEEN = re.compile(
+    rb"(?:\\{1,4}[nrt]|[ \t\r\n\"',|>]|(?<![0-9A-Za-z+/])[0-9]{1,6}[\t|:]|(?:(?<=\n)|(?<=\\n))(?:\+|-(?!----[^-])))*+"
+)
+_FIELD = re.compile(rb"(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash):[ -\[\]-~]{0,200}+")
 _RUN = re.compile(rb"[0-9A-Za-z+/=]*+")
 _FOOTER = re.compile(rb"-----END (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
 _FULL = 16

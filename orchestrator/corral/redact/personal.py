@@ -23,7 +23,7 @@ _SHAPE = bytes(0x30 if chr(code).isdigit() else code for code in range(128)) + b
 _MAX_SHAPE = 64
 _ESCAPE_BEFORE = re.compile(rb"(?:\\[nrt]|%[0-9A-Fa-f]{2})\Z")
 _RESIDENT_X = re.compile(rb"(?<![0-9.-])[0-9]{17}\Z")
-_PHONE = re.compile(rb"[0-9](?:[ ().-]{0,3}[0-9]){7,14}")
+_PHONE = re.compile(rb"[0-9](?:[ ().-]{0,3}[0-9]){7,14}(?![0-9])")
 _AREA_IN_BRACKETS = re.compile(rb"\([0-9]{3}\) ?[0-9]{3}-[0-9]{4}(?![0-9])")
 
 _IBAN = re.compile(rb"(?<![0-9A-Za-z_])[A-Z]{2}[0-9]{2}(?: ?[0-9A-Z]{4}){2,7}+(?: ?[0-9A-Z]{1,3})?(?![0-9A-Za-z_])")
@@ -117,7 +117,7 @@ def _places(shape: bytes) -> tuple[tuple[_Check, int, int], ...]:
 def _find_places(shape: bytes) -> Iterator[tuple[_Check, int, int]]:
     for check in _CHECKS:
         for match in check.shape.finditer(shape):
-            yield check, match.start(), match.end()
+            yield check, *match.span("number")
 
 
 def _digits(text: str) -> str:
@@ -194,18 +194,21 @@ def _reach(spelled: bytes, length: int) -> int:
 
 
 def _shape(pattern: str) -> re.Pattern[bytes]:
-    return re.compile(rf"(?<![0.-])(?:{pattern})(?!0|[.-]0)".encode())
+    # Found by looking ahead: in a row of groups a number may begin with any of them.
+    return re.compile(rf"(?<![0.-])(?=(?P<number>{pattern})(?!0|[.-]0))".encode())
 
 
 _CHECKS = (
-    _Check("card", _shape(r"0{13,19}|0{4}([ -])0{4}\1(?:0{4}\1){1,2}0{1,4}"), _is_card),
-    _Check("card", _shape(r"0000([ -])000000\1(?:00000|0000)"), _is_card),
+    _Check("card", _shape("0{13,19}"), _is_card),
+    _Check("card", _shape("0{4}(?P<mark>[ -])0{4}(?P=mark)0{4}(?P=mark)0{4}"), _is_card),
+    _Check("card", _shape("0{4}(?P<mark>[ -])0{4}(?P=mark)0{4}(?P=mark)0{4}(?P=mark)0{3}"), _is_card),
+    _Check("card", _shape("0{4}(?P<mark>[ -])0{6}(?P=mark)0{4,5}"), _is_card),
     _Check("identity", _shape("0{18}"), resident_cn),
     _Check("identity", _shape("000-00-0000"), _is_social_us),
     _Check("identity", _shape(r"000\.000\.000-00"), lambda text: cpf_br(_digits(text))),
     _Check("identity", _shape("0{4} 0{4} 0{4}"), lambda text: text[0] in "23456789" and verhoeff(_digits(text))),
     _Check("identity", _shape("0 00 00 00 000 000 00"), lambda text: nir_fr(_digits(text))),
     _Check("identity", _shape("0{6}-0{7}"), lambda text: rrn_kr(_digits(text))),
-    _Check("phone", _shape(r"0{11}|000([ -])0000\1[0]{4}"), _is_mobile_cn),
+    _Check("phone", _shape("0{11}|000(?P<mark>[ -])0000(?P=mark)0000"), _is_mobile_cn),
     _Check("phone", _shape("000-000-0000"), lambda text: _is_north_american(_digits(text))),
 )

@@ -1,6 +1,7 @@
 """The one way a tool runs. Every step may refuse, and what it refuses is told with the reason.
 
-normalise → validate → decide → approve → record started → run → clean → bound → mark untrusted → record finished
+normalise → validate → decide → approve → record started → run → clean → redact → bound → mark untrusted → record
+finished
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 
 from corral.context.untrusted import wrap_untrusted
 from corral.errors import RecordError, SandboxError, ToolError
+from corral.redact import Redactor
 from corral.sandbox.base import CALL, Sandbox
 from corral.schema.policy import ApprovalAnswer, ApprovalRequest, Approver, Decider, Decision, Effect
 from corral.schema.text import digest
@@ -20,6 +22,7 @@ from corral.schema.tools import SideEffect, ToolCall, ToolResult, ToolStatus
 from corral.tools.arguments import copy_arguments, normalise, validate
 from corral.tools.base import Arguments, Recorder, ShellState, Tool, ToolContext
 from corral.tools.bounds import bound, clean
+from corral.tools.mask import mask_call, mask_result
 from corral.tools.outputs import OutputStore
 from corral.tools.registry import ToolRegistry
 from corral.tools.result import describe_failure, failed
@@ -70,6 +73,7 @@ class ToolExecutor:
         approver: Approver | None = None,
         approval_wait_s: float = APPROVAL_WAIT_S,
         shell: ShellState | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         self.registry = registry
         self.shell = shell or ShellState()
@@ -79,6 +83,7 @@ class ToolExecutor:
         self._outputs = outputs
         self._approver = approver
         self._approval_wait_s = approval_wait_s
+        self._redactor = redactor or Redactor()
 
     async def execute(self, call: ToolCall, *, step: int = 0) -> ToolResult:
         """Answer one call. Raises only SandboxError (the box is gone), RecordError, and CancelledError."""
@@ -90,7 +95,7 @@ class ToolExecutor:
             await progress.trail.settle()
         if result is None:
             result = await self._run(progress)
-        for shape in (_clean, self._bound, _mark):
+        for shape in (_clean, self._redact, self._bound, _mark):
             result = shape(progress, result)
         result = result.model_copy(update={"duration_s": round(time.monotonic() - began, 6)})
         await progress.trail.finished(result)
@@ -138,6 +143,14 @@ class ToolExecutor:
             message = "; ".join(map(str, problems[:5]))
             location = ", ".join(problem.field for problem in problems[:5])
             return failed("invalid_argument", message, location=location)
+        if self._redactor.holds_placeholder(progress.arguments) and spec.side_effect is not SideEffect.READ_ONLY:
+            # What was masked is not known to the model: written back, the placeholder would take its place.
+            return failed(
+                "masked_argument",
+                "the arguments hold a placeholder for something that was masked",
+                kind="parameter",
+                hint="work around the masked text: change the lines beside it, or let a command move it unseen",
+            )
         if progress.call.repaired and spec.side_effect is not SideEffect.READ_ONLY:
             # SECURITY: a repair can change the meaning; test_a_repaired_call_with_effects_is_not_run
             read = json.dumps(progress.arguments, ensure_ascii=False)
@@ -158,7 +171,8 @@ class ToolExecutor:
         assert decision is not None
         if decision.effect is Effect.ASK:
             request = ApprovalRequest(
-                call=progress.normal_call,
+                # SECURITY: a person sees no secret; the digest is of what will run; test_an_approver_sees_no_secret
+                call=mask_call(self._redactor, progress.normal_call),
                 side_effect=progress.ready.spec.side_effect,
                 decision=decision,
                 digest=self._digest(progress, decision),
@@ -229,6 +243,10 @@ class ToolExecutor:
             if isinstance(error, TimeoutError) and clock.expired():
                 return _timed_out(tool, limit_s)
             return failed("internal", f"{tool.spec.name} failed inside corral: {type(error).__name__}: {error}")
+
+    def _redact(self, progress: _Progress, result: ToolResult) -> ToolResult:
+        # SECURITY: before anything goes to a model; test_a_model_gets_no_secret
+        return mask_result(self._redactor, result)
 
     def _bound(self, progress: _Progress, result: ToolResult) -> ToolResult:
         output, truncation = bound(result.output)

@@ -17,6 +17,7 @@ from corral.agent.session import AgentSession
 from corral.llm import ModelClient, ScriptedCall, ScriptedModel, ScriptedReply
 from corral.policy import PolicyEngine, SessionPolicy
 from corral.record import RecordLog, read_events
+from corral.redact import Redactor
 from corral.sandbox.base import Sandbox
 from corral.schema.events import Event, Payload
 from corral.schema.messages import Message, ModelRequest
@@ -87,16 +88,18 @@ def run_agent(tmp_path: Path) -> Iterator[RunAgent]:
         until: str | None = None,
         approver: Approver | None = None,
         clock: Callable[[], float] | None = None,
+        task: str = "mend it",
+        redactor: Redactor | None = None,
         timeouts_s: float = 5.0,
     ) -> Done:
         box = box or LifeBox()
         box.files.update(files or {})
         model = ScriptedModel(replies) if isinstance(replies, Sequence) else replies
         path = tmp_path / f"record-{len(logs)}.jsonl"
-        log = RecordLog.open(path)
+        log = RecordLog.open(path, redactor=redactor)
         logs.append(log)
         session = AgentSession(
-            task="mend it",
+            task=task,
             client=model,
             decider=SessionPolicy(
                 PolicyEngine.load_preset(preset), PolicySession(id="run-1", preset=preset, mode=mode)
@@ -110,6 +113,7 @@ def run_agent(tmp_path: Path) -> Iterator[RunAgent]:
             until=until,
             approver=approver,
             timeouts=ToolTimeouts(file_s=timeouts_s),
+            redactor=redactor or Redactor(),
             clock=clock or time.monotonic,
         )
         started = describe_start(run_id="run-1", door="run", goal="mend it", workspace="/w")

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.patch.box import Box, make_box, put
 
 from corral.patch import check_patch
+from corral.redact import Redactor
 from corral.schema.patch import Severity
 
 
@@ -56,6 +57,20 @@ def test_secrets_in_added_lines_are_found_and_masked(box: Box, secret: str) -> N
     assert findings(box) == [("ask", "secret", "conf", 5)]
     (finding,) = check_patch(box.patch_file.read_bytes())
     assert secret not in finding.text
+
+
+def test_numbers_of_persons_and_random_text_are_findings_of_their_own(box: Box) -> None:
+    random = b"Zq8Kd0Xr2Lm5Vt7Yb9Nc1Pw3Hs6Jf4Gu"
+    put(box.upper, "conf", b"card 4111 1111 1111 1111\n" + random + b"\n" + b"0123456789abcdef" * 4 + b"\n")
+    assert findings(box) == [("warn", "personal", "conf", 1), ("info", "random", "conf", 2)]
+
+
+def test_a_value_that_the_run_knows_is_a_finding(box: Box) -> None:
+    put(box.upper, "conf", b"one\nplain words as a password\n")
+    known = Redactor([("db", "words as a password")])
+    box.export()
+    (finding,) = check_patch(box.patch_file.read_bytes(), redactor=known)
+    assert (finding.kind, finding.line, finding.text) == ("secret", 2, "db (19 characters)")
 
 
 def test_secrets_that_go_away_or_stay_are_no_finding(box: Box) -> None:

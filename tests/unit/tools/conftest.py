@@ -10,6 +10,7 @@ from tests.unit.tools.fake_box import FakeBox, Run
 
 from corral.policy import PolicyEngine, SessionPolicy
 from corral.record import RecordLog, read_events
+from corral.redact import Redactor
 from corral.schema.events import Event
 from corral.schema.policy import Approver, Mode, PolicySession, Preset
 from corral.schema.tools import Permission, ToolCall, ToolResult
@@ -54,10 +55,11 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         approver: Approver | None = None,
         wait_s: float = 600.0,
         hide: bool = True,
+        redactor: Redactor | None = None,
     ) -> Bench:
         box = FakeBox(*runs)
         record = tmp_path / "record.jsonl"
-        log = RecordLog.open(record)
+        log = RecordLog.open(record, redactor=redactor)
         logs.append(log)
         registry = ToolRegistry([*build_tools(the_diff), *tools])
         outputs = OutputStore(tmp_path / "outputs")
@@ -69,6 +71,7 @@ def bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
             outputs=outputs,
             approver=approver,
             approval_wait_s=wait_s,
+            redactor=redactor,
         )
         return Bench(executor, box, record, log, outputs)
 
