@@ -6,7 +6,7 @@ import base64
 import json
 from urllib.parse import quote
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.redact import Redactor
@@ -52,6 +52,7 @@ def make_redactor() -> Redactor:
     return Redactor([("first", VALUE), ("second", OTHER)], mark=583201)
 
 
+@settings(deadline=None)
 @given(TEXTS, st.data())
 def test_a_stream_is_masked_as_the_whole(text: str, data: st.DataObject) -> None:
     whole = text.encode("utf-8", "surrogatepass")
@@ -61,6 +62,7 @@ def test_a_stream_is_masked_as_the_whole(text: str, data: st.DataObject) -> None
     assert b"".join(map(stream.feed, pieces)) + stream.finish() == make_redactor().data(whole)
 
 
+@settings(deadline=None)
 @given(TEXTS)
 def test_a_stream_of_single_bytes_is_masked_as_the_whole(text: str) -> None:
     whole = text.encode("utf-8", "surrogatepass")
@@ -69,12 +71,14 @@ def test_a_stream_of_single_bytes_is_masked_as_the_whole(text: str) -> None:
     assert out == make_redactor().data(whole)
 
 
+@settings(deadline=None)
 @given(TEXTS)
 def test_no_known_value_is_left(text: str) -> None:
     masked = make_redactor().text(text)
     assert (VALUE in masked, OTHER in masked) == (False, False)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(SECRETS), max_size=6))
 def test_masking_twice_is_masking_once(secrets: list[str]) -> None:
     redactor = make_redactor()
@@ -82,6 +86,7 @@ def test_masking_twice_is_masking_once(secrets: list[str]) -> None:
     assert redactor.text(masked) == masked
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400), st.data())
 def test_any_bytes_at_all_can_be_masked(raw: bytes, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(raw)))
