@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Event,
         Limits,
         Patch,
+        Pool,
         Sandbox,
     )
     from corral.errors import (
@@ -54,6 +55,7 @@ _HOMES = {
     "ModelError": _ERRORS,
     "Patch": _API,
     "PatchError": _ERRORS,
+    "Pool": _API,
     "RecordError": _ERRORS,
     "Sandbox": _API,
     "SandboxError": _ERRORS,
@@ -75,6 +77,7 @@ __all__ = [
     "ModelError",
     "Patch",
     "PatchError",
+    "Pool",
     "RecordError",
     "Sandbox",
     "SandboxError",

@@ -218,6 +218,10 @@ class Settings(_Settings):
         """The folder that has one folder per directory taken out of an image."""
         return self.runs_dir().with_name("trees")
 
+    def pools_dir(self) -> Path:
+        """The folder for what pools of boxes keep ready."""
+        return self.runs_dir().with_name("pools")
+
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path:
     """The settings file: CORRAL_CONFIG, else config.toml in the user's configuration directory."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import docker
 import pytest
-from tests.contract.boxes import docker_maker, fake_maker, output
+from tests.contract.boxes import docker_maker, fake_maker, make_spec, output
 from tests.support.foreign_image import busybox_image, lend_engine
+from tests.support.pool import KINDS, make_pool
 from tests.support.remote_engine import TlsEngine
 
 from corral.errors import BoxLost, RecordError, ToolError
@@ -49,12 +50,22 @@ def far_engine(
 
 @pytest.fixture(
     params=[
-        *(pytest.param(one, marks=pytest.mark.docker) for one in ("docker", "busybox")),
+        *(pytest.param(one, marks=pytest.mark.docker) for one in ("docker", "busybox", "late", "kept")),
         pytest.param("tls", marks=[pytest.mark.docker, pytest.mark.slow]),
         "fake",
     ],
 )
 async def box(request: pytest.FixtureRequest, workspace: Path, tmp_path: Path) -> AsyncIterator[Sandbox]:
+    if request.param in KINDS:
+        if os.geteuid() != 0:
+            pytest.skip("late boxes are mounted by root")
+        image = request.getfixturevalue("image")
+        async with make_pool(request.param, workspace, tmp_path, image) as pool:
+            await pool.wait_filled()
+            async with pool.make(make_spec(workspace, tmp_path, image)) as started:
+                assert (started.info.facts.get("pool"), pool.problem) == (request.param, "")
+                yield started
+        return
     if request.param == "docker":
         made = docker_maker(request.getfixturevalue("image"))(workspace, tmp_path)
     elif request.param == "tls":

@@ -10,7 +10,9 @@ from pathlib import Path
 import docker
 import pytest
 from tests.contract.boxes import make_spec, output
+from tests.support.pool import make_pool
 
+from corral.sandbox.base import Sandbox
 from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.spec import MIB, Limits
 
@@ -59,19 +61,29 @@ for name, pair, arguments in [
 """
 
 
-@pytest.fixture
-async def box(tmp_path: Path, image: str) -> AsyncIterator[DockerSandbox]:
+@pytest.fixture(params=["new", "late"])
+async def box(request: pytest.FixtureRequest, tmp_path: Path, image: str) -> AsyncIterator[Sandbox]:
+    """One as every run has it, and one that waited in a pool for its workspace."""
     (tmp_path / "workspace").mkdir()
+    if request.param == "late":
+        if os.geteuid() != 0:
+            pytest.skip("late boxes are mounted by root")
+        async with make_pool("late", tmp_path / "workspace", tmp_path, image) as pool:
+            await pool.wait_filled()
+            async with pool.make(make_spec(tmp_path / "workspace", tmp_path, image)) as started:
+                assert (started.info.facts.get("pool"), pool.problem) == ("late", "")
+                yield started
+        return
     async with DockerSandbox(make_spec(tmp_path / "workspace", tmp_path, image)) as started:
         yield started
 
 
-async def ask(box: DockerSandbox, command: str, *, errors: str = "&1") -> str:
+async def ask(box: Sandbox, command: str, *, errors: str = "&1") -> str:
     result = await box.shell(f"exec 2>{errors}; {command}", timeout_s=20)
     return output(result.stdout).decode("utf-8", "replace").strip()
 
 
-async def test_blocks_dangerous_system_calls(box: DockerSandbox) -> None:
+async def test_blocks_dangerous_system_calls(box: Sandbox) -> None:
     result = await box.exec(["python3", "-c", SYSCALLS], merge_stderr=True)
     answers = dict(line.split(": ") for line in output(result.stdout).decode().splitlines())
     no, absent = "Operation not permitted", "Function not implemented"
@@ -108,7 +120,7 @@ async def test_blocks_dangerous_system_calls(box: DockerSandbox) -> None:
     }
 
 
-async def test_blocks_32_bit_system_calls(box: DockerSandbox) -> None:
+async def test_blocks_32_bit_system_calls(box: Sandbox) -> None:
     """int 0x80 would reach calls by numbers that the filter does not know."""
     if os.uname().machine != "x86_64":
         pytest.skip("int 0x80 exists on x86_64 only")
@@ -118,7 +130,7 @@ async def test_blocks_32_bit_system_calls(box: DockerSandbox) -> None:
     assert (result.exit_code, result.signal) in [(159, 0), (0, 31)], output(result.stderr)
 
 
-async def test_typical_work_runs(box: DockerSandbox) -> None:
+async def test_typical_work_runs(box: Sandbox) -> None:
     script = """
 set -e
 git init -q . && git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x && git log --oneline | wc -l
@@ -142,7 +154,7 @@ touch -d '2001-01-01' old && ln old hard && mv hard soft && rg -c thread . >/dev
     assert text.split() == ["1", "child", "thread", "0", "[1,", "2]", "sql", "loopback", "compiled", "fifo"]
 
 
-async def test_no_capability_no_new_privileges_filtered(box: DockerSandbox) -> None:
+async def test_no_capability_no_new_privileges_filtered(box: Sandbox) -> None:
     status = await ask(box, "grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status")
     assert dict(line.split(":\t") for line in status.splitlines()) == {
         "CapInh": "0" * 16,
@@ -155,7 +167,7 @@ async def test_no_capability_no_new_privileges_filtered(box: DockerSandbox) -> N
     }
 
 
-async def test_toolbox_has_exactly_four_capabilities(box: DockerSandbox, docker_engine: docker.DockerClient) -> None:
+async def test_toolbox_has_exactly_four_capabilities(box: Sandbox, docker_engine: docker.DockerClient) -> None:
     pid = docker_engine.api.inspect_container(box.info.box_id)["State"]["Pid"]
     status = Path(f"/proc/{pid}/status").read_text()
     bits = {line.split(":\t")[0]: int(line.split(":\t")[1], 16) for line in status.splitlines() if line[:3] == "Cap"}
@@ -163,7 +175,7 @@ async def test_toolbox_has_exactly_four_capabilities(box: DockerSandbox, docker_
     assert (bits["CapPrm"], bits["CapEff"], bits["CapBnd"]) == (four, four, four)
 
 
-async def test_only_loopback_and_no_name_server_of_the_host(box: DockerSandbox) -> None:
+async def test_only_loopback_and_no_name_server_of_the_host(box: Sandbox) -> None:
     assert await ask(box, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '") == "lo"
     assert os.readlink("/proc/self/ns/net") != await ask(box, "readlink /proc/self/ns/net")
     assert await ask(box, "getent hosts localhost | head -1 | grep -c localhost") == "1"
@@ -171,7 +183,7 @@ async def test_only_loopback_and_no_name_server_of_the_host(box: DockerSandbox) 
     assert "nameserver" not in await ask(box, "cat /etc/resolv.conf")
 
 
-async def test_root_file_system_is_read_only_and_writable_places_are_limited(box: DockerSandbox) -> None:
+async def test_root_file_system_is_read_only_and_writable_places_are_limited(box: Sandbox) -> None:
     mounts = [line.split()[1:4] for line in (await ask(box, "cat /proc/self/mounts")).splitlines()]
     writable = {place: options for place, _, options in mounts if options.startswith("rw") and place.count("/") == 1}
     assert "/" not in writable
@@ -184,7 +196,7 @@ async def test_root_file_system_is_read_only_and_writable_places_are_limited(box
     assert found.split() == ["/tmp", "/workspace"]  # mount points, named in the file system that they cover
 
 
-async def test_masked_places_tell_nothing(box: DockerSandbox) -> None:
+async def test_masked_places_tell_nothing(box: Sandbox) -> None:
     assert await ask(box, "cat /proc/kallsyms /proc/keys /proc/cmdline /proc/iomem | wc -c") == "0"
     assert (
         await ask(

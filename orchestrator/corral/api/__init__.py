@@ -1,7 +1,10 @@
-"""The public Python API: `corral.Sandbox` and `corral.Agent`. `import corral` gives the same names, loaded on use."""
+"""The public Python API: `corral.Sandbox`, `corral.Agent`, `corral.Pool`. `import corral` gives the same names, loaded
+on use.
+"""
 
 from corral.agent.budget import Limits
 from corral.api.agent import Agent, AgentResult
+from corral.api.pool import Pool
 from corral.api.result import CommandResult
 from corral.api.sandbox import Sandbox
 from corral.schema.events import Event
@@ -18,5 +21,6 @@ __all__ = [
     "Event",
     "Limits",
     "Patch",
+    "Pool",
     "Sandbox",
 ]

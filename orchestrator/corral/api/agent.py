@@ -12,6 +12,7 @@ from corral import app
 from corral.agent.budget import Limits
 from corral.agent.watch import Watch
 from corral.api.network import build_network
+from corral.api.pool import Pool
 from corral.app import AgentOutcome, AgentRequest, MakeSandbox
 from corral.errors import CorralError
 from corral.sandbox.lasting import make_lasting
@@ -130,6 +131,7 @@ class Agent:
         setup_network: Sequence[str] = (),
         approver: Approver | None = None,
         on_event: Watch | None = None,
+        pool: Pool | None = None,
         make_sandbox: MakeSandbox = make_lasting,
     ) -> None:
         """Nothing is started yet.
@@ -142,7 +144,8 @@ class Agent:
         are as for Sandbox. `setup` is a command line that runs before the agent, and may reach what the lists
         `setup_network` name. `approver` is asked where policy says so; without one the answer is no.
         `on_event` is called with each event of the record after it is written;
-        an error it raises is raised by `run` at the end. `make_sandbox` is for tests.
+        an error it raises is raised by `run` at the end. `pool` gives a box that is ready, where one fits.
+        `make_sandbox` is for tests.
         """
         self._model = model
         self._request = AgentRequest(
@@ -164,7 +167,7 @@ class Agent:
         )
         self._approver = approver
         self._watch = on_event
-        self._make_sandbox = make_sandbox
+        self._make_sandbox = make_sandbox if pool is None else pool.make
         self.result: AgentResult | None = None
         """The run that is over, also when `run` was cancelled."""
 

@@ -16,6 +16,7 @@ from corral.agent.stop import StopReason
 from corral.agent.watch import Watch
 from corral.api.calls import BoxCalls
 from corral.api.network import build_network
+from corral.api.pool import Pool
 from corral.api.tool import Desk, Work, build_registry_tools, build_specs
 from corral.app import MakeSandbox, OpenBox, SandboxOutcome, SandboxRequest
 from corral.errors import BoxLost, ConfigError
@@ -65,6 +66,7 @@ class Sandbox(BoxCalls):
         forward: Mapping[int, int] | Sequence[int] = (),
         approver: Approver | None = None,
         on_event: Watch | None = None,
+        pool: Pool | None = None,
         make_sandbox: MakeSandbox = make_lasting,
     ) -> None:
         """Nothing is started yet.
@@ -78,7 +80,7 @@ class Sandbox(BoxCalls):
         put into requests. `forward` brings ports of the box to the host's loopback: `[8000]`, or
         `{8000: 9000}`.
         `on_event` is called with each event of the record after it is written; an error it raises is raised on leaving.
-        `make_sandbox` is for tests.
+        `pool` gives a box that is ready, where one fits. `make_sandbox` is for tests.
         """
         self._request = SandboxRequest(
             workspace=Path(os.fsdecode(workspace)),
@@ -95,7 +97,7 @@ class Sandbox(BoxCalls):
         self._timeout_s = timeout_s
         self._approver = approver
         self._watch = on_event
-        self._make_sandbox = make_sandbox
+        self._make_sandbox = make_sandbox if pool is None else pool.make
         self._desk = Desk()
         self._count = 0
         self._still = asyncio.Lock()  # whoever thaws the box must not thaw it for another

@@ -32,13 +32,14 @@ def gc(
     from corral.patch import recover_applies
     from corral.sandbox.engine import Engine  # late: start-up time
     from corral.sandbox.foreign import remove_old_trees
-    from corral.sandbox.gc import collect_garbage
+    from corral.sandbox.gc import collect_garbage, remove_stale_scratch
 
     recoveries = recover_applies(dry_run=dry_run)  # first: it needs no engine
     for recovery in recoveries:
         show_recovery(recovery, dry_run=dry_run)
     report = collect_garbage(Engine(), dry_run=dry_run)
     report.trees += remove_old_trees(Engine(), load_settings().trees_dir(), dry_run=dry_run)
+    remove_stale_scratch(report, load_settings().pools_dir())
     report.problems += [f"{one.workspace}: {one.problem}" for one in recoveries if one.problem]
     if json:
         applies = [{**asdict(one), "workspace": str(one.workspace)} for one in recoveries]
@@ -52,6 +53,7 @@ def gc(
         "temporary directory": report.scratch,
         "old runtime": report.runtimes,
         "tree of a gone image": report.trees,
+        "mount of a pool": report.yards,
     }
     for kind, names in kinds.items():
         for name in names:

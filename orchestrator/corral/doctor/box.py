@@ -7,6 +7,7 @@ engine says stands beside, and neither alone is believed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +16,7 @@ from corral.doctor.check import Check, Status
 from corral.doctor.kernel import soften
 from corral.sandbox.ability import LANDLOCK, has_own_kernel
 from corral.sandbox.base import MAPPED, BoxInfo
+from corral.sandbox.pool.yard import PLACE as YARDS
 from corral.sandbox.spec import Limits
 from corral.schema.visible import visible
 
@@ -203,12 +205,19 @@ def _find_unlimited(mounts: Iterable[list[str]]) -> list[str]:
 
 
 def _find_foreign_mounts(seen: Mapping[str, Any]) -> list[str]:
-    """Directories of the host; the one file that names loopback is corral's own."""
+    """Directories of the host. The one file that names loopback is corral's own, and so is the empty directory that a
+    pool mounts the workspace's view on."""
     return [
         str(mount.get("Destination"))
         for mount in seen.get("Mounts") or ()
-        if mount.get("Type") == "bind" and (mount.get("Destination") != "/etc/hosts" or mount.get("RW"))
+        if mount.get("Type") == "bind" and not _is_own(mount)
     ]
+
+
+def _is_own(mount: Mapping[str, Any]) -> bool:
+    if mount.get("Destination") == "/etc/hosts":
+        return not mount.get("RW")
+    return Path(str(mount.get("Source"))).parent.parent.parent == YARDS and mount.get("Propagation") == "rslave"
 
 
 def _judge_limits(found: Mapping[str, int], limits: Limits) -> Check:

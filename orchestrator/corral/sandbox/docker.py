@@ -69,6 +69,8 @@ class DockerSandbox(BoxOperations):
 
     def __init__(self, spec: SandboxSpec, *, engine: Engine | None = None) -> None:
         self._spec = spec
+        self._mark = spec.run_id
+        """What containers and volumes are marked with."""
         self._engine = engine or Engine()
         self._call = self._ask
         self._info: BoxInfo | None = None
@@ -122,8 +124,7 @@ class DockerSandbox(BoxOperations):
             self._spec = replace(
                 self._spec, limits=fit_limits(self._spec.limits, *await self._engine.count_resources())
             )
-            image, prepared = await self._prepare()
-            hello = await self._open_proven(image, prepared)
+            image, hello = await self._open()
             self._watch_over(hello)
         except BaseException:
             await self.dispose()
@@ -133,13 +134,17 @@ class DockerSandbox(BoxOperations):
 
     # Steps of the start
 
+    async def _open(self) -> tuple[FoundImage, HelloReply]:
+        image, prepared = await self._prepare()
+        return image, await self._open_proven(image, prepared)
+
     async def _prepare(self, *, copy_reason: str | None = None) -> tuple[FoundImage, PreparedWorkspace]:
         """Image, workspace and its secret files, side by side."""
         spec = self._spec
         if copy_reason is None and spec.mode is WorkspaceMode.AUTO and spec.layer is None and not self._engine.is_local:
             # Asked for, the overlay is tried all the same: an engine of this machine may be reached so.
             copy_reason = f"the engine is reached at {self._engine.address.url!r}, and not by a socket of this machine"
-        self._searching = run_in_thread(lambda: find_secrets(self._spec), name="corral-secrets")
+        self._searching = run_in_thread(self._find_secrets, name="corral-secrets")
         self._preparing = self._start_preparing(copy_reason)
         image = await find_image(self._engine, self._spec.image)
         if image.facts.remap != self._remap:
@@ -149,6 +154,9 @@ class DockerSandbox(BoxOperations):
             self._preparing = self._start_preparing(copy_reason)
         self._prepared = await asyncio.shield(self._preparing)
         return image, self._prepared
+
+    def _find_secrets(self) -> FoundSecrets:
+        return find_secrets(self._spec)
 
     def _start_preparing(self, copy_reason: str | None) -> asyncio.Future[PreparedWorkspace]:
         spec, remap = self._spec, self._remap
@@ -184,13 +192,18 @@ class DockerSandbox(BoxOperations):
         return (hello, "") if mismatch is None else (None, mismatch)
 
     async def _open_box(self, image: FoundImage, prepared: PreparedWorkspace) -> HelloReply:
+        await self._open_waiting(image, prepared)
+        return await self._greet(image, prepared)
+
+    async def _open_waiting(self, image: FoundImage, prepared: PreparedWorkspace) -> None:
+        """A box whose toolbox waits to be greeted: nobody in it has looked at anything yet."""
         hosts, facts = prepared.share_file("hosts", HOSTS.encode()), image.facts
-        run_id, uid, gid = self._spec.run_id, prepared.uid, prepared.gid
+        uid, gid = prepared.uid, prepared.gid
         entry = await prepare_entry(self._engine, image, self._spec, uid=uid, gid=gid, share=prepared.share_file)
         config = build_config(
             replace(self._spec, image=facts.id),  # what was inspected is what runs
             mount=prepared.mount,
-            marks=labels(run_id, "box"),
+            marks=labels(self._mark, "box"),
             seccomp=load_seccomp_profile(self._spec.seccomp),
             image_env=facts.env,
             image_volumes=facts.volumes,
@@ -203,23 +216,26 @@ class DockerSandbox(BoxOperations):
         # (test_workspace_docker.py::test_secret_files_are_placeholders).
         self._covering = asyncio.ensure_future(self._cover(prepared))
         try:
-            box = await self._open_filled(image, config, before_start=self._covering)
+            await self._open_filled(image, config, before_start=self._covering)
         except SandboxError as error:
             raise explain_failure(error, self._spec.runtime) from error
-        env = build_command_env(facts.env, self._spec.env)
+
+    async def _greet(self, image: FoundImage, prepared: PreparedWorkspace) -> HelloReply:
+        assert self._box is not None
+        env = build_command_env(image.facts.env, self._spec.env)
         hello = Hello(
             protocol=PROTOCOL_VERSION,
-            uid=uid,
-            gid=gid,
+            uid=prepared.uid,
+            gid=prepared.gid,
             workspace=encode_name(self._spec.mount_point.encode()),
             watch=self._spec.watch,
             env={encode_name(k.encode()): encode_name(v.encode("utf-8", "surrogateescape")) for k, v in env.items()},
         )
-        return await box.greet(hello)
+        return await self._box.greet(hello)
 
     async def _open_filled(
         self, image: FoundImage, config: Mapping[str, Any], *, before_start: asyncio.Future[None]
-    ) -> Box:
+    ) -> None:
         """A box with a toolbox in it: the first of an image of others finds the runtime's volume empty."""
         assert self._janitor is not None
         limit_s = limit_start(self._spec.runtime)
@@ -233,7 +249,6 @@ class DockerSandbox(BoxOperations):
             await fill_runtime(self._engine, image.sandbox.id, self._spec.run_id)
             self._box = Box(self._engine, self._janitor, self._spec.observe)
             await self._box.open(config, before_start=before_start, limit_s=limit_s)
-        return self._box
 
     async def _cover(self, prepared: PreparedWorkspace) -> None:
         assert self._searching is not None
@@ -377,7 +392,7 @@ class DockerSandbox(BoxOperations):
         if box is not None:
             try:
                 await box.close()
-                await self._engine.remove_volumes(f"{RUN}={self._spec.run_id}")
+                await self._engine.remove_volumes(f"{RUN}={self._mark}")
             except SandboxError:
                 pass
         # discard() makes good for a failure

@@ -21,6 +21,7 @@ from corral.errors import SandboxError
 from corral.sandbox.engine import Engine, NameTaken, ObjectGone, remove_container
 from corral.sandbox.foreign import find_old_runtimes, remove_runtime
 from corral.sandbox.labels import BOOT, MARK, owner_is_alive, read_boot_id
+from corral.sandbox.pool.yard import find_stale_yards
 from corral.sandbox.scratch import find_stale_scratch
 from corral.sandbox.workspace import find_stale_link_dirs, remove_stale_locks
 
@@ -46,6 +47,8 @@ class GcReport:
     """Directories taken out of images that the engine has no more."""
     kept: int = 0
     """Objects of ours whose owner lives, or lives elsewhere."""
+    yards: list[str] = field(default_factory=list)
+    """What pools had mounted."""
     problems: list[str] = field(default_factory=list)
     dry_run: bool = False
 
@@ -60,6 +63,7 @@ class GcReport:
                 self.scratch,
                 self.runtimes,
                 self.trees,
+                self.yards,
                 self.problems,
             )
         )
@@ -78,10 +82,17 @@ def collect_garbage(engine: Engine, *, dry_run: bool = False) -> GcReport:
     report.runtimes += [name for name in find_old_runtimes(engine) if dry_run or remove_runtime(engine, name)]
     for links in find_stale_link_dirs():
         _remove_directory(report, report.link_dirs, links.path, links.remove)
-    for path in find_stale_scratch():
-        _remove_directory(report, report.scratch, path, partial(shutil.rmtree, path))
+    for yard in find_stale_yards():
+        _remove_directory(report, report.yards, yard.path, yard.remove)
+    remove_stale_scratch(report)
     report.locks += remove_stale_locks(dry_run=dry_run)
     return report
+
+
+def remove_stale_scratch(report: GcReport, *parents: Path) -> None:
+    """Temporary directories of dead processes in `parents`, or where temporary files go."""
+    for path in find_stale_scratch(*parents):
+        _remove_directory(report, report.scratch, path, partial(shutil.rmtree, path))
 
 
 def _remove_directory(report: GcReport, done: list[str], path: Path, remove: Callable[[], None]) -> None:

@@ -31,6 +31,13 @@ class Janitor:
         """Mounts and directories are about to be made, until forget()."""
         self._tell(f"#{name}\n")
 
+    def hold_directory(self, path: str) -> None:
+        """This directory goes with all that is in it, until forget_directory()."""
+        self._tell(f"#{_quote(path)}\n")
+
+    def forget_directory(self, path: str) -> None:
+        self._tell(f"-{_quote(path)}\n")
+
     def expect(self, name: str) -> None:
         """This container is about to be made."""
         self._tell(f"+{name}\n")
@@ -102,12 +109,31 @@ def _read_until_end(descriptor: int) -> dict[str, bool]:
     return names
 
 
+def _quote(path: str) -> str:
+    """Told from the names by its slash; a line is one write, which a pipe takes whole up to 4096 bytes."""
+    from urllib.parse import quote_from_bytes  # late: only pools get here
+
+    return quote_from_bytes(os.fsencode(path))
+
+
+def _remove_directories(names: dict[str, bool]) -> None:
+    import shutil  # late: most janitors never get here
+    from urllib.parse import unquote_to_bytes
+
+    for name in [name for name in names if name.startswith("/")]:
+        shutil.rmtree(os.fsdecode(unquote_to_bytes(name)), ignore_errors=True)
+        del names[name]
+
+
 def _clean(names: dict[str, bool]) -> None:
     from corral.errors import SandboxError  # late: most janitors never get here
     from corral.sandbox.engine import Engine, ObjectGone, remove_container
     from corral.sandbox.gc import collect_garbage
 
     engine = Engine()
+    directories = {name: False for name in names if name.startswith("/")}
+    for name in directories:
+        del names[name]
     for delay_s in _RETRY_S:
         time.sleep(delay_s)
         for name, may_appear in list(names.items()):
@@ -124,7 +150,8 @@ def _clean(names: dict[str, bool]) -> None:
         except SandboxError:
             continue
         if not names:
-            return
+            break
+    _remove_directories(directories)  # last: a box that still runs has its changes in there
 
 
 if __name__ == "__main__":

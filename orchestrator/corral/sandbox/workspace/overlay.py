@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from corral.sandbox.workspace.mask.search import Secret
 from corral.sandbox.workspace.owner import BoxOwner
 from corral.sandbox.workspace.precheck import Obstacle
 
+_BUSY_WAITS_S = (0.002, 0.01, 0.05, 0.2)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -166,19 +168,32 @@ def describe_mount(overlay: Overlay, spec: SandboxSpec) -> dict[str, object]:
 
 
 def attach_overlay(overlay: Overlay, point: Path) -> None:
-    """Mount the view at a directory of this host, by ourselves. Raises OSError."""
-    mount = make_mount("overlay", _options(overlay, index=overlay.has_index), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+    """Mount the view at a directory of this host, by ourselves. Blocks. Raises OSError."""
+    mount = _make_mount(overlay)
     try:
         attach_mount(mount, str(point))
     finally:
         os.close(mount)
 
 
+def _make_mount(overlay: Overlay) -> int:
+    options = _options(overlay, index=overlay.has_index)
+    for wait_s in (*_BUSY_WAITS_S, None):
+        try:
+            return make_mount("overlay", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+        except OSError as error:
+            # A process that was forked a moment ago, and has not yet begun its program, holds the trial mount.
+            if error.errno != errno.EBUSY or wait_s is None:
+                raise
+            time.sleep(wait_s)
+    raise AssertionError  # the last attempt returns or raises
+
+
 def _link_layer(layer: int, path: Path, link: Path, owner: BoxOwner) -> Obstacle | None:
     """Its owner need not be this workspace's: it is the box's user all the same."""
     status = os.fstat(layer)
     users, groups = replace(owner.users, disk=status.st_uid), replace(owner.groups, disk=status.st_gid)
-    return _link_lower(layer, os.fsencode(path), link, replace(owner, users=users, groups=groups))
+    return _link_lower(layer, os.fsencode(path), link, replace(owner, users=users, groups=groups, namespace=None))
 
 
 def _link_lower(lower: int, root: bytes, link: Path, owner: BoxOwner) -> Obstacle | None:
@@ -187,7 +202,7 @@ def _link_lower(lower: int, root: bytes, link: Path, owner: BoxOwner) -> Obstacl
         return None
     link.mkdir(mode=0o700)
     try:
-        attach_idmapped_clone(lower, link, owner.users, owner.groups)
+        attach_idmapped_clone(lower, link, owner.users, owner.groups, namespace=owner.namespace)
     except OSError as error:
         return Obstacle(
             f"the workspace's file system or this kernel cannot map file owners ({error.strerror})",

@@ -9,12 +9,12 @@ import contextlib
 import fcntl
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corral.errors import SandboxError
 from corral.sandbox.remap import Remap
-from corral.sandbox.workspace.kernel.idmap import BOX_IDS, FIRST_BOX_ID, IdMap
+from corral.sandbox.workspace.kernel.idmap import BOX_IDS, FIRST_BOX_ID, IdMap, open_namespace
 
 _LOCKS = Path("/run/corral/ids")
 _TRIES = 64
@@ -31,6 +31,8 @@ class BoxOwner:
     lock: int | None  # a descriptor; as long as it is open no other box of this host gets the id
     host_uid: int  # the same user and group as this host sees them
     host_gid: int
+    namespace: int | None = None
+    """A descriptor of a user namespace with these maps, made ahead: it takes longer than all of the mounting."""
 
     @property
     def is_mapped(self) -> bool:
@@ -39,6 +41,8 @@ class BoxOwner:
 
     def release(self) -> None:
         """Give the id back. Once only."""
+        if self.namespace is not None:
+            os.close(self.namespace)
         if self.lock is not None:
             with contextlib.suppress(OSError):
                 os.unlink(_LOCKS / str(self.host_uid))
@@ -80,6 +84,23 @@ def choose_owner(workspace: os.stat_result, preferred_uid: int | None, remap: Re
 def _own(uid: int, gid: int, host_uid: int, host_gid: int) -> BoxOwner:
     """An ordinary user's: nothing is mapped, and nobody else is to be kept off."""
     return BoxOwner(uid, gid, IdMap(host_uid, host_uid), IdMap(host_gid, host_gid), None, host_uid, host_gid)
+
+
+def reserve_owner(workspace: os.stat_result) -> BoxOwner:
+    """For root: the ids of a box over a workspace that has this one's owner, with all that takes time done.
+
+    Raises SandboxError, OSError where the kernel has no user namespaces."""
+    owner = choose_owner(workspace, None)
+    try:
+        return replace(owner, namespace=open_namespace(owner.users, owner.groups))
+    except OSError:
+        owner.release()
+        raise
+
+
+def suits(owner: BoxOwner, workspace: os.stat_result) -> bool:
+    """Whether reserved ids are those for this workspace."""
+    return (owner.users.disk, owner.groups.disk) == (workspace.st_uid, workspace.st_gid)
 
 
 def _pick_mapped(own: int, remap: Remap) -> int:

@@ -17,9 +17,9 @@ from corral.sandbox.spec import SandboxSpec, WorkspaceMode
 from corral.sandbox.workspace.baseline import Baseline, load_baseline, write_baseline
 from corral.sandbox.workspace.copy import check_size, describe_copy_mount
 from corral.sandbox.workspace.kernel.mount_table import MountTable
-from corral.sandbox.workspace.mask.search import MAX_MASKS, Secret, SecretSearch
+from corral.sandbox.workspace.mask.search import MAX_MASKS, SearchMemo, Secret, SecretSearch
 from corral.sandbox.workspace.overlay import BoxDirs, Overlay, build_overlay, describe_mount, fill_upper
-from corral.sandbox.workspace.owner import BoxOwner, choose_owner
+from corral.sandbox.workspace.owner import BoxOwner, choose_owner, suits
 from corral.sandbox.workspace.precheck import Obstacle, check_workspace, find_obstacle, find_table_warning
 from corral.sandbox.workspace.prepared import PreparedWorkspace
 from corral.sandbox.workspace.tree.pack import measure
@@ -34,18 +34,22 @@ def prepare_workspace(
     force_copy_reason: str | None = None,
     is_covered: bool = True,
     remap: Remap | None = None,
+    reserved: BoxOwner | None = None,
 ) -> PreparedWorkspace:
     """Make the workspace ready for one box. Blocks for milliseconds; call it in a thread.
 
     Not `is_covered`: secret files are not masked yet, and cover_secrets() must have been done before the box starts.
     With `force_copy_reason` a copy is made although the spec would allow the overlay: the engine proved blind.
-    Discard the first attempt before. `remap` says what the engine maps user ids to.
+    Discard the first attempt before. `remap` says what the engine maps user ids to. `reserved` are ids to use if they
+    suit, which become the workspace's or are given back.
     Raises WorkspaceError and ConfigError (the user acts), SandboxError.
     """
-    root = check_workspace(spec.workspace, spec.run_dir, force=spec.force)
     with contextlib.ExitStack() as undo:
+        if reserved is not None:
+            undo.callback(reserved.release)
+        root = check_workspace(spec.workspace, spec.run_dir, force=spec.force)
         try:
-            prepared = _Preparation(spec, root, undo, remap).run(force_copy_reason)
+            prepared = _Preparation(spec, root, undo, remap, reserved).run(force_copy_reason)
         except OSError as error:
             raise _explain(error, spec.run_dir) from error
     if is_covered:
@@ -65,9 +69,11 @@ class FoundSecrets:
     note: str = ""
 
 
-def find_secrets(spec: SandboxSpec) -> FoundSecrets:
+def find_secrets(spec: SandboxSpec, memo: SearchMemo | None = None) -> FoundSecrets:
     """Look for secret files. Blocks for as long as a look at every name takes, two seconds at most; nothing of it
-    needs the workspace to be prepared. Raises WorkspaceError where there is no such directory.
+    needs the workspace to be prepared. With a `memo` of an earlier look only at what has changed since.
+
+    Raises WorkspaceError where there is no such directory.
     """
     if spec.mask == ():
         return FoundSecrets()
@@ -76,7 +82,7 @@ def find_secrets(spec: SandboxSpec) -> FoundSecrets:
     except OSError as error:
         raise WorkspaceError(f"the workspace cannot be opened: {error.strerror}") from None
     try:
-        search = SecretSearch(descriptor, spec.mask)
+        search = SecretSearch(descriptor, spec.mask, memo=memo)
         secrets = tuple(search.run())
     finally:
         os.close(descriptor)
@@ -129,7 +135,15 @@ def _find_first(prepared: PreparedWorkspace, dirs: BoxDirs) -> Baseline | None:
 class _Preparation:
     """The steps, and what they share. Everything they acquire is on `undo`."""
 
-    def __init__(self, spec: SandboxSpec, root: bytes, undo: contextlib.ExitStack, remap: Remap | None) -> None:
+    def __init__(
+        self,
+        spec: SandboxSpec,
+        root: bytes,
+        undo: contextlib.ExitStack,
+        remap: Remap | None,
+        reserved: BoxOwner | None,
+    ) -> None:
+        self.reserved = reserved
         self.spec = spec
         self.remap = remap
         self.root = root
@@ -180,8 +194,12 @@ class _Preparation:
         preferred: int | None = None
         with contextlib.suppress(FileNotFoundError, ValueError):
             preferred = int(memory.read_text(encoding="ascii"))
-        owner = choose_owner(os.fstat(self.descriptor), preferred, self.remap)
-        self.undo.callback(owner.release)
+        status = os.fstat(self.descriptor)
+        if self.reserved is not None and preferred is None and suits(self.reserved, status):
+            owner = self.reserved
+        else:
+            owner = choose_owner(status, preferred, self.remap)
+            self.undo.callback(owner.release)
         if preferred != owner.host_uid:
             memory.write_text(str(owner.host_uid), encoding="ascii")
         return owner

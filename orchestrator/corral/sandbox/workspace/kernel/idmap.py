@@ -59,28 +59,29 @@ class IdMap:
         return "\n".join(rows) + "\n"
 
 
-def attach_idmapped_clone(directory: int, target: Path, users: IdMap, groups: IdMap) -> None:
+def attach_idmapped_clone(
+    directory: int, target: Path, users: IdMap, groups: IdMap, *, namespace: int | None = None
+) -> None:
     """Mount a clone of the open directory onto `target`: read-only, without setuid and devices, ids mapped.
 
-    Raises OSError where the kernel or the file system cannot.
+    `namespace` is of open_namespace() with these very maps, where there is one already. Raises OSError where the
+    kernel or the file system cannot.
     """
     clone = clone_mount(directory)
     try:
-        namespace = _open_namespace(users, groups)
+        own = open_namespace(users, groups) if namespace is None else os.dup(namespace)
         try:
             # SECURITY: read-only and nosuid: the original is never written, and its setuid files give nobody anything.
             # test_workspace_original.py::test_blocks_write_through_clone
-            set_mount_attributes(
-                clone, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, user_namespace=namespace
-            )
+            set_mount_attributes(clone, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, user_namespace=own)
         finally:
-            os.close(namespace)
+            os.close(own)
         attach_mount(clone, str(target))
     finally:
         os.close(clone)
 
 
-def _open_namespace(users: IdMap, groups: IdMap) -> int:
+def open_namespace(users: IdMap, groups: IdMap) -> int:
     """A descriptor of a user namespace with these maps. No process stays in it."""
     pid = spawn_namespace_holder(_HOLDER_S)
     try:

@@ -30,6 +30,7 @@ MS_SHARED = 1 << 20
 MNT_DETACH = 2
 UMOUNT_NOFOLLOW = 8
 CLONE_NEWUSER = 0x10000000
+CLONE_FILES = 0x400
 
 _FSCONFIG_SET_FLAG = 0
 _FSCONFIG_SET_STRING = 1
@@ -105,7 +106,8 @@ def spawn_namespace_holder(seconds: int) -> int:
     """Start a process in a new user namespace that does nothing but sleep. Returns its pid; the caller ends it.
 
     The child begins in libc's sleep() and never runs Python: a copy of a process with threads must not touch the
-    allocator or the interpreter's lock. It ends by itself, so that a parent killed here leaves nothing behind.
+    allocator or the interpreter's lock. It ends by itself, so that a parent killed here leaves nothing behind. It
+    shares our descriptors: with copies of its own it would keep a mount busy that another thread has dropped.
     """
     stack = ctypes.create_string_buffer(_CHILD_STACK)
     top = (ctypes.addressof(stack) + _CHILD_STACK) & ~0xF
@@ -114,7 +116,10 @@ def spawn_namespace_holder(seconds: int) -> int:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = _libc.clone(
-            entry, ctypes.c_void_p(top), ctypes.c_int(CLONE_NEWUSER | signal.SIGCHLD), ctypes.c_void_p(seconds)
+            entry,
+            ctypes.c_void_p(top),
+            ctypes.c_int(CLONE_NEWUSER | CLONE_FILES | signal.SIGCHLD),
+            ctypes.c_void_p(seconds),
         )
         failure = _last_error("clone") if pid < 0 else None
     finally:

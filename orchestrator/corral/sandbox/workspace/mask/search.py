@@ -22,6 +22,7 @@ MIN_ENTRIES = 1000
 """So many are looked at however long it takes: on a busy machine a moment without the processor is no reason."""
 MAX_MASKS = 2000
 _SNIFF_BYTES = 16 << 10
+_MAX_PLACES = 32
 _BULK = frozenset(
     {"node_modules", "site-packages", "__pycache__", ".venv", "venv", ".tox", ".nox", "target", "dist", "build"}
     | {"vendor", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".gradle", ".cache", ".hg", ".svn"}
@@ -40,17 +41,56 @@ class Secret:
     content: bytes | None
 
 
+@dataclass(frozen=True)
+class _Listing:
+    """What a search needs of a directory's names."""
+
+    stamp: tuple[int, ...]
+    count: int
+    picked: tuple[str, ...]
+    children: tuple[str, ...]
+
+
+_Patterns = tuple[str, ...] | None
+
+
+@dataclass
+class SearchMemo:
+    """What searches have listed: names change only with their directory's change time, so one that has the same is not
+    listed again. What was found is looked at anew each time.
+    """
+
+    settled_ns: int = 1_000_000_000
+    """So long a directory must have been as it is: file systems tell the time in ticks, some in whole seconds, and two
+    changes within one cannot be told apart."""
+    _places: dict[tuple[int, int, _Patterns], dict[str, _Listing]] = field(default_factory=dict)
+    """By device and inode of the root, and patterns. Replaced as a whole: searches may run side by side."""
+
+    def get(self, root: int, patterns: _Patterns) -> dict[str, _Listing]:
+        status = os.fstat(root)
+        return self._places.get((status.st_dev, status.st_ino, patterns), {})
+
+    def put(self, root: int, patterns: _Patterns, listed: dict[str, _Listing]) -> None:
+        status = os.fstat(root)
+        if len(self._places) >= _MAX_PLACES:
+            self._places.clear()
+        self._places[status.st_dev, status.st_ino, patterns] = listed
+
+
 @dataclass
 class SecretSearch:
     """One search below an open directory. `patterns` None means the built-in list."""
 
     root: int
-    patterns: tuple[str, ...] | None
+    patterns: _Patterns
     max_entries: int = MAX_ENTRIES
     max_s: float = MAX_S
     found: dict[str, Secret] = field(default_factory=dict)
     is_complete: bool = True
     seen: int = 0
+    listed: int = 0
+    """Directories that were read, not remembered."""
+    memo: SearchMemo | None = None
 
     def run(self) -> list[Secret]:
         """Every secret found, in the order of their paths."""
@@ -70,23 +110,41 @@ class SecretSearch:
         """Paths whose last component may be a secret's, directory by directory."""
         near, far = deque([""]), deque[str]()
         deadline = time.monotonic() + self.max_s
+        known = self.memo.get(self.root, self.patterns) if self.memo else {}
+        visited: dict[str, _Listing] = {}
         while near or far:
             directory = near.popleft() if near else far.popleft()
-            names, children = self._list(directory)
-            self.seen += len(names)
-            in_git = _is_in_git(directory)
-            for name in either.pick(names):
-                yield directory + name
-            if in_git:
-                yield from (directory + name for name in names if name in _GIT_CONFIGS)
-            for name in children:
-                if in_git and not _holds_git_config(directory, name):
-                    continue
+            listing = visited[directory] = self._list_known(directory, either, known)
+            self.seen += listing.count
+            yield from (directory + name for name in listing.picked)
+            for name in listing.children:
                 (far if name in _BULK else near).append(f"{directory}{name}/")
             is_late = time.monotonic() > deadline and self.seen >= MIN_ENTRIES
             if (near or far) and (self.seen >= self.max_entries or is_late):
                 self.is_complete = False
-                return
+                break
+        if self.memo is not None:
+            self.memo.put(self.root, self.patterns, visited)
+
+    def _list_known(self, directory: str, either: MaskPatterns, known: dict[str, _Listing]) -> _Listing:
+        stamp = self._stamp(directory)
+        before = known.get(directory)
+        if before is not None and stamp and before.stamp == stamp:
+            return before
+        names, children = self._list(directory)
+        self.listed += 1
+        picked = list(either.pick(names))
+        if _is_in_git(directory):
+            picked += [name for name in names if name in _GIT_CONFIGS]
+            children = [name for name in children if _holds_git_config(directory, name)]
+        return _Listing(stamp, len(names), tuple(picked), tuple(children))
+
+    def _stamp(self, directory: str) -> tuple[int, ...]:
+        """Of the directory before it is listed; empty for one that has changed too lately."""
+        status = self._lstat(directory.rstrip("/") or ".") if self.memo is not None else None
+        if self.memo is None or status is None or status.st_ctime_ns > time.time_ns() - self.memo.settled_ns:
+            return ()
+        return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
     def _list(self, directory: str) -> tuple[list[str], list[str]]:
         """All names in a directory, and those of its subdirectories. Empty for one that may not be read."""
