@@ -87,9 +87,14 @@ class Overlay:
         if not self.is_temporary_there:
             return
         self.is_temporary_there = False
+        self.remove_proof()
+        self.links.remove()
+
+    def remove_proof(self) -> None:
+        """Idempotent."""
         if self.nonce:
             proof.remove_nonce(self.upper, self.nonce)
-        self.links.remove()
+            self.nonce = b""
 
     def close(self) -> None:
         try:

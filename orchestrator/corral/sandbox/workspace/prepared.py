@@ -82,7 +82,9 @@ class PreparedWorkspace:
         return str(path)
 
     def verify(self, hello: HelloReply) -> str | None:
-        """None when the box provably sees this very workspace, else why not. Before any untrusted process runs."""
+        """None when the box provably sees this very workspace, else why not. Before any untrusted process runs.
+
+        What proved it is taken away: the first command is not to find it."""
         if self.overlay is None:
             return None
         if self.overlay.before is None:
@@ -90,7 +92,12 @@ class PreparedWorkspace:
         now = proof.list_merged(self.root, *self.overlay.above)
         # A runtime that was chosen may bring a kernel of its own, which has started at another time than the host's.
         is_same_kernel = self.spec.runtime == RUNC
-        return proof.find_mismatch(hello, self.overlay.nonce, self.overlay.before, now, is_same_kernel=is_same_kernel)
+        nonce = self.overlay.nonce
+        mismatch = proof.find_mismatch(hello, nonce, self.overlay.before, now, is_same_kernel=is_same_kernel)
+        if mismatch is None:
+            with self.lock:
+                self.overlay.remove_proof()
+        return mismatch
 
     def after_start(self) -> None:
         """Take away what only the start needed; the running box keeps its mount. Idempotent."""
