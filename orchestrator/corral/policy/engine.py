@@ -15,6 +15,7 @@ from typing import Any
 import cedarpy
 
 from corral.errors import ConfigError
+from corral.policy.guard import load_guards
 from corral.policy.source import PolicyLayer, PolicySchema, Rule, load_layer
 from corral.resource import find_data
 from corral.schema.policy import (
@@ -66,7 +67,9 @@ class PolicyEngine:
             rules += loaded
             # Lengths keep two files from being read as one.
             digest.update(f"\n{layer.name} {len(raw)}\n".encode() + raw)
-        return cls(rules, schema, digest.hexdigest())
+        guards, raw = load_guards(rules, schema)
+        digest.update(raw)
+        return cls([*rules, *guards], schema, digest.hexdigest())
 
     @classmethod
     def load_preset(cls, preset: Preset, extra: Sequence[PolicyLayer] = ()) -> PolicyEngine:
@@ -195,6 +198,7 @@ def _describe_judged(request: PolicyRequest) -> dict[str, tuple[str, ...]]:
         "paths": tuple(target.path for target in request.targets if isinstance(target, PathTarget)),
         "hosts": tuple(f"{target.name}:{target.port}" for target in request.targets if isinstance(target, HostTarget)),
         "programs": request.command.programs if request.command else (),
+        "unknown": request.command.unknown if request.command else (),
     }
 
 
@@ -231,6 +235,15 @@ def _describe_context(request: PolicyRequest) -> dict[str, Any]:
             "parsed": request.command.parsed,
             "programs": list(request.command.programs),
             "safe": request.command.safe,
+            "dynamic": request.command.dynamic,
+            "has_error": request.command.has_error,
+            "writes": list(request.command.writes),
+            "more_writes": request.command.more_writes,
+            "hosts": list(request.command.hosts),
+            "more_hosts": request.command.more_hosts,
+            "scripts": list(request.command.scripts),
+            "code": list(request.command.code),
+            "variables": list(request.command.variables),
         }
     if request.action is Action.NETWORK:
         context |= asdict(request.network or NetworkFacts())

@@ -281,6 +281,8 @@ class CallDecided(Payload):
     arguments_sha256: Digest = ""
     programs: Lines = ()
     """Programs a command line would really run."""
+    unknown: Lines = ()
+    """Why it may run others, too, that only a run would tell."""
     paths: Lines = ()
     hosts: Lines = ()
     policy: Digest = ""

@@ -70,6 +70,7 @@ class Decision(Frozen):
     paths: tuple[str, ...] = ()  # what was judged
     hosts: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()  # why a command may run more than `programs`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +113,18 @@ class CommandFacts:
     """What is known about a command line without running it."""
 
     parsed: bool = False  # false: it may run anything
-    programs: tuple[str, ...] = ()
-    safe: bool = False  # only reads, whatever its options
+    programs: tuple[str, ...] = ()  # as written, and without their directory
+    safe: bool = False  # can only read
+    dynamic: bool = False  # runs something that only a run would tell
+    has_error: bool = False  # not understood as the shell would
+    writes: tuple[str, ...] = ()  # files it says it writes or removes, and the directories above them
+    more_writes: bool = False  # others, whose names only a run would tell
+    hosts: tuple[str, ...] = ()
+    more_hosts: bool = False
+    scripts: tuple[str, ...] = ()  # files that a shell or interpreter runs
+    code: tuple[str, ...] = ()  # programs that get code in a language of their own
+    variables: tuple[str, ...] = ()  # assigned, and able to change what a program is or does
+    unknown: tuple[str, ...] = ()  # why it is dynamic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

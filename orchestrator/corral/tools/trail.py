@@ -88,6 +88,7 @@ class CallTrail:
                 side_effect=spec.side_effect.value,
                 arguments_sha256=self._arguments_sha256,
                 programs=decision.programs,
+                unknown=decision.unknown,
                 paths=decision.paths,
                 hosts=decision.hosts,
                 policy=decision.policy_version,

@@ -219,7 +219,7 @@ async def test_a_denial_is_fed_back_with_reason_rule_and_hint(bench: Build) -> N
     assert result.error is not None
     assert (result.success, result.status, result.error.kind) == (False, ToolStatus.DENIED, "permission")
     assert result.error.message == "under the preset never, only reading is allowed (never/writes)"
-    assert "one plain command such as ls" in result.recovery_hint
+    assert "commands that only read, such as ls" in result.recovery_hint
     assert (desk.kinds(), desk.box.calls) == (["call.parsed", "call.decided", "tool.finished"], [])
     assert desk.events()[-1].source is Source.ORCHESTRATOR
     assert desk.events()[1].payload.model_dump()["rules"] == ("never/writes",)
