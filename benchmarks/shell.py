@@ -20,9 +20,9 @@ SIZE = 4096
 # The slowest of those that tests/unit/policy/shell/test_bounds.py reads.
 WORST = "=~ "
 NOTE = """\
-4 KB of usual commands, read until every program, file and host is known; beside it the parser library alone, which gives
-a tree and nothing else. Below, the smallest command, the largest, and the slowest text of that size that is known.
-CPU time of the process."""
+4 KB of usual commands, read until every program, file and host is known; beside it the parser library alone, which
+gives a tree and nothing else. Below, the smallest command, the largest, and the slowest text of that size that is
+known. CPU time of the process."""
 
 
 async def measure(options: Options) -> Group:

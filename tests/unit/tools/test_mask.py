@@ -97,7 +97,7 @@ async def test_an_approver_sees_no_secret(bench: Build) -> None:
             return ApprovalAnswer(approved=False, digest=request.digest)
 
     desk = bench(preset=Preset.ON_REQUEST, approver=No(), redactor=redactor())
-    result = await desk.call("shell", command=f"echo {VALUE}")
+    result = await desk.call("shell", command=f"echo {VALUE} > f")
     assert result.status is ToolStatus.DENIED
     assert len(seen) == 1 and VALUE not in seen[0] and MASKED in seen[0]
 
