@@ -29,7 +29,7 @@ test-slow:
 
 # Writes what is made from the code, then checks all of it.
 docs:
-	for page in cli event settings tool; do $(PYTHON) -m tests.docs.$${page}_reference; done
+	for page in api cli event settings tool; do $(PYTHON) -m tests.docs.$${page}_reference; done
 	$(PYTHON) -m pytest -q tests/docs
 
 bench:

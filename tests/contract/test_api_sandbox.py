@@ -11,6 +11,7 @@ import docker
 import pytest
 
 import corral
+from corral import SearchResult
 from corral.record import read_events, verify_record
 from corral.sandbox.labels import RUN
 from corral.schema.events import Event, PatchMade, RunFinished, RunStarted, ToolFinished, ToolStarted
@@ -114,6 +115,22 @@ async def test_a_session_from_first_call_to_patch(
 async def pieces(count: int) -> AsyncIterator[bytes]:
     for number in range(count):
         yield bytes([number]) * (1 << 16)
+
+
+async def test_search_gives_lines_and_says_what_is_missing(sandbox: Any) -> None:
+    async with sandbox() as box:
+        await box.write_file("many.txt", "".join(f"needle {number}\n" for number in range(9)))
+        assert await box.search("^t") == SearchResult(("a.txt:2:two",), more=False, timed_out=False)
+        few = await box.search("NEEDLE", "many.txt", ignore_case=True, limit=2)
+        assert (few.lines, few.more) == (("many.txt:1:needle 0", "many.txt:2:needle 1"), True)
+        names = await box.search("o", glob="!many*", files_only=True)
+        assert names.lines == ("a.txt",)
+        around = await box.search("two", context=1)
+        assert around.lines == ("a.txt-1-one", "a.txt:2:two")
+        assert await box.search("t.o", literal=True) == SearchResult((), more=False, timed_out=False)
+        with pytest.raises(corral.ToolError) as error:
+            await box.search("(")
+        assert error.value.code == "invalid_argument"
 
 
 async def test_calls_run_side_by_side(sandbox: Any) -> None:

@@ -54,6 +54,22 @@ def test_sandbox_example_tells_an_error_with_a_hint(tmp_path: Path) -> None:
     assert (done.returncode, "none" in done.stderr, "hint: " in done.stderr) == (2, True, True)
 
 
+def test_session_example_replaces_tests_and_keeps_the_patch(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = (repo / "durations.py").read_text()
+    count = before.count("seconds")
+    done = run("session.py", str(repo), "seconds", "moments", "python3 -c 'import durations'")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"durations.py: {count} replaced\n" in done.stdout
+    assert "python3 -c 'import durations': exit code 0, " in done.stdout
+    assert "session.diff: durations.py" in done.stdout
+    assert "0 bytes from the network, run " in done.stdout
+    assert "+" in (tmp_path / "session.diff").read_text()
+    assert (repo / "durations.py").read_text() == before
+
+
 def test_agent_example_mends_the_demo(repo: Path) -> None:
     before = (repo / "durations.py").read_text()
     done = run("agent.py", str(repo))

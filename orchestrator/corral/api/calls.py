@@ -7,7 +7,14 @@ import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from corral.api.result import Collector, CommandResult, build_result, show_capture
+from corral.api.result import (
+    Collector,
+    CommandResult,
+    SearchResult,
+    build_result,
+    build_search_result,
+    show_capture,
+)
 from corral.api.tool import Work, through
 from corral.errors import ToolError
 from corral.sandbox.base import Sink
@@ -48,8 +55,11 @@ class BoxCalls:
     ) -> CommandResult:
         """Run a command line in the box's shell, with standard input at its end.
 
-        `cwd` is the workspace if not given. The sinks get all output as it comes; the result keeps the first
-        `output_limit` bytes of each stream.
+        `cwd` is the workspace if not given; `env` is added to the box's. After `timeout_s` seconds it is ended with all
+        its children and the result has `timed_out`; what it leaves running in the background otherwise lives on. The
+        sinks get all output as it comes, as memoryviews that are valid until they return, or until what they return is
+        awaited; the result keeps the first `output_limit` bytes of each stream. A failure of the command is a result;
+        raises ToolError when it was denied or cannot be asked for.
         """
         streams = (Collector(output_limit, on_stdout), Collector(output_limit, on_stderr))
 
@@ -79,7 +89,11 @@ class BoxCalls:
         on_stderr: Sink | None = None,
         output_limit: int = OUTPUT_LIMIT,
     ) -> CommandResult:
-        """Run a program, without a shell. Otherwise like `shell`."""
+        """Run a program, without a shell: `argv[0]` is looked up along the box's PATH. Otherwise like `shell`.
+
+        `stdin` is what it reads, bytes or a stream of them; at its end if not given. A program that is not there is a
+        result with exit code 127, one that cannot be run 126.
+        """
         streams = (Collector(output_limit, on_stdout), Collector(output_limit, on_stderr))
         words = list(argv)
 
@@ -102,17 +116,56 @@ class BoxCalls:
     async def read_file(self, path: str, *, offset: int | None = None, limit: int | None = None) -> FileContent:
         """A file as a model is shown it: numbered lines from `offset` (1-based, negative from the end), at most 32 KiB.
 
-        `fetch_file` gives the bytes."""
+        Of a file that is no text, `kind` says so and an `offset` in bytes gives a hex dump. `fetch_file` gives the
+        bytes. Raises ToolError: `not_found`, `is_a_directory`, `not_a_regular_file`, `permission_denied`.
+        """
         content: FileContent = await self._built_in("read_file", path=path, offset=offset, limit=limit)
         return content
 
     async def list_files(self, path: str = "", *, depth: int = 1, limit: int = 500) -> Listing:
-        """What is in a directory, to that depth (at most 20), at most `limit` entries (at most 2000)."""
+        """What is in a directory, to that depth (at most 20), at most `limit` entries (at most 2000); `truncated` when
+        there are more. Links are listed, not followed. Raises ToolError: `not_found`, `not_a_directory`.
+        """
         listing: Listing = await self._built_in("list_files", path=path or None, depth=depth, limit=limit)
         return listing
 
+    async def search(
+        self,
+        pattern: str,
+        path: str = "",
+        *,
+        glob: str | None = None,
+        literal: bool = False,
+        ignore_case: bool = False,
+        include_ignored: bool = False,
+        files_only: bool = False,
+        context: int = 0,
+        limit: int = 100,
+    ) -> SearchResult:
+        """Search the text of files for a regular expression in Rust's syntax, or for plain text with `literal`.
+
+        `path` is a file or directory, the workspace if not given. `glob` takes only files that match (`*.py`), with a
+        leading `!` only others. Files that .gitignore names are left out but with `include_ignored`; binary files and
+        .git always. `context` (at most 20) lines around each match are shown, and at most `limit` (at most 1000) lines.
+        Raises ToolError with code `unsupported` where the image has no ripgrep, `invalid_argument` for a bad pattern.
+        """
+
+        async def work(arguments: Arguments, context: ToolContext) -> tuple[SearchResult, ToolResult]:
+            tool = self._specs["search"][1]
+            assert tool is not None
+            result = await tool.run(arguments, context)
+            return build_search_result(result), result
+
+        options = {"literal": literal, "ignore_case": ignore_case, "include_ignored": include_ignored}
+        arguments = {"pattern": pattern, "path": path or None, "glob": glob, "files_only": files_only} | options
+        found: SearchResult = await self._call("search", arguments | {"context": context, "limit": limit}, work)
+        return found
+
     async def fetch_file(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
-        """The bytes of a file, at most `limit` from `offset`. Without a limit a file over 256 MiB is refused."""
+        """The bytes of a file, at most `limit` from `offset`. Without a limit a file over 256 MiB is refused.
+
+        Raises ToolError: `too_large`, `not_found`, `is_a_directory`, `not_a_regular_file`, `permission_denied`.
+        """
         kept = bytearray()
 
         async def work(arguments: Arguments, context: ToolContext) -> tuple[bytes, ToolResult]:
@@ -128,7 +181,11 @@ class BoxCalls:
     async def write_file(
         self, path: str, content: str | bytes, *, overwrite: bool = True, mode: int | None = None
     ) -> FileChanged:
-        """Write a whole file, text as UTF-8, with the directories it needs. A failure leaves the old bytes."""
+        """Write a whole file, text as UTF-8, with the directories it needs. A failure leaves the old bytes.
+
+        `mode` is that of a new file (0o644 if not given); a file that is there keeps its own. Raises ToolError:
+        `exists` without `overwrite`, `no_space`, `outside_workspace`, `read_only`, `permission_denied`.
+        """
         data = content.encode() if isinstance(content, str) else content
 
         async def work(arguments: Arguments, context: ToolContext) -> tuple[FileChanged, ToolResult]:
@@ -142,7 +199,8 @@ class BoxCalls:
     async def store_file(
         self, path: str, body: AsyncIterator[bytes], size: int, *, mode: int | None = None
     ) -> FileChanged:
-        """Stream exactly `size` bytes into a file. A failure leaves the old bytes."""
+        """Stream exactly `size` bytes into a file, of any size; raises as `write_file`. A failure leaves the old
+        bytes."""
 
         async def work(arguments: Arguments, context: ToolContext) -> tuple[FileChanged, ToolResult]:
             changed = await context.sandbox.store_file(path, body, size, mode=mode)
@@ -152,7 +210,11 @@ class BoxCalls:
         return stored
 
     async def edit_file(self, path: str, old_string: str, new_string: str, *, replace_all: bool = False) -> FileChanged:
-        """Replace a piece of text that is in the file exactly once, or all of them."""
+        """Replace a piece of text that is in the file exactly once, or all of them with `replace_all`.
+
+        Encoding, line ends and mode stay. `diff` of the result shows the change. Raises ToolError: `no_match` (`data`
+        has the nearest lines), `ambiguous_match`, `no_change`, `binary_file`, `not_found`.
+        """
         step = EditStep(old_string, new_string, replace_all)
         edited: FileChanged = await self._built_in(
             "edit_file", path=path, old_string=step.old, new_string=step.new, replace_all=replace_all
@@ -160,17 +222,28 @@ class BoxCalls:
         return edited
 
     async def apply_patch(self, patch: str, *, dry_run: bool = False, overwrite: bool = False) -> PatchResult:
-        """Apply a unified diff or a `*** Begin Patch` text, all of it or nothing."""
+        """Apply a unified diff or a `*** Begin Patch` text, all of it or nothing.
+
+        `dry_run` only says what would change. Raises ToolError: `patch_invalid`, `patch_conflict`, `ambiguous_match`,
+        `outside_workspace`, `exists` for what
+        would be made anew without `overwrite`.
+        """
         result: PatchResult = await self._built_in("apply_patch", patch=patch, dry_run=dry_run, overwrite=overwrite)
         return result
 
     async def move_file(self, source: str, target: str, *, overwrite: bool = False) -> FileChanged:
-        """Move or rename a file or directory, with the directories the new place needs."""
+        """Move or rename a file or directory, with the directories the new place needs.
+
+        Raises ToolError: `not_found`, `exists` without `overwrite`, `outside_workspace`.
+        """
         moved: FileChanged = await self._built_in("move_file", source=source, target=target, overwrite=overwrite)
         return moved
 
     async def delete_file(self, path: str, *, recursive: bool = False) -> FileChanged:
-        """Delete a file, or a directory with everything in it."""
+        """Delete a file, a link or an empty directory; with `recursive` a directory with everything in it.
+
+        Raises ToolError: `not_found`, `not_empty`, `outside_workspace`.
+        """
         deleted: FileChanged = await self._built_in("delete_file", path=path, recursive=recursive)
         return deleted
 

@@ -12,6 +12,7 @@ from corral.sandbox.base import Sink
 from corral.sandbox.cause import find_cause
 from corral.sandbox.used import build_call_resources
 from corral.schema.resources import CallResources
+from corral.schema.tools import ToolResult, ToolStatus
 from corral_protocol.message import Capture, ExecResult, ExecStatus
 
 
@@ -54,6 +55,24 @@ class CommandResult:
     def is_complete(self) -> bool:
         """Whether `stdout` and `stderr` are all that was written."""
         return len(self.stdout) == self.stdout_bytes and len(self.stderr) == self.stderr_bytes
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found. Everything in it is the box's word."""
+
+    lines: tuple[str, ...]
+    """`path:number:text` of each match, sorted by path, long ones cut; with `context` also `path-number-text` around
+    it and `--` between; with `files_only` the paths alone."""
+    more: bool
+    """Whether there are more than `limit`."""
+    timed_out: bool
+    """Whether the time was up before everything was searched."""
+
+
+def build_search_result(result: ToolResult) -> SearchResult:
+    lines = tuple(result.output.split("\n")) if result.output else ()
+    return SearchResult(lines, bool(result.data["more"]), result.status is ToolStatus.TIMEOUT)
 
 
 class Collector:

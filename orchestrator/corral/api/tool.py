@@ -20,7 +20,7 @@ from corral.tools.executor import ToolExecutor
 
 T = TypeVar("T")
 
-BUILT_IN = ("read_file", "list_files", "edit_file", "apply_patch", "move_file", "delete_file", "diff")
+BUILT_IN = ("read_file", "list_files", "search", "edit_file", "apply_patch", "move_file", "delete_file", "diff")
 GRACE_S = 15.0  # for the box to end a command's whole tree and answer
 MAX_COMMAND = 1 << 20
 

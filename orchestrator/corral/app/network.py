@@ -108,6 +108,7 @@ class BoxNetwork:
         self._tell()
 
     async def close(self) -> None:
+        """End every connection, for good."""
         self._is_open = False
         await self._egress.close()
 
