@@ -28,10 +28,10 @@ async def replace(repository: Path, pattern: str, replacement: str, command: str
             else:
                 print(f"{visible(path)}: {changed.replaced} replaced")
         try:
-            box.network.allow("pypi.org:443")  # what the command may need; connections are judged one by one
+            box.network.allow("example.org:443")  # what the command may need; connections are judged one by one
             result = await box.shell(command, timeout_s=600)
         finally:
-            box.network.revoke("pypi.org:443")
+            box.network.revoke("example.org:443")
         used = result.resources
         print(f"{command}: exit code {result.exit_code}, {used.user_s + used.system_s:.1f} s of processor time")
         print(f"{used.programs} processes, {used.max_rss_bytes >> 20} MiB in the largest")
