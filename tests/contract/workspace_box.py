@@ -27,7 +27,7 @@ from corral_protocol.name import encode_name
 out = []
 for name in sorted(os.listdir(b"/workspace"))[:256]:
     s = os.lstat(os.path.join(b"/workspace", name))
-    out.append([encode_name(name), s.st_mode, s.st_size, s.st_mtime_ns])
+    out.append([encode_name(name), s.st_mode, s.st_size, s.st_mtime_ns, s.st_ctime_ns])
 print(json.dumps([open("/proc/sys/kernel/random/boot_id").read().strip(), out]))
 """
 

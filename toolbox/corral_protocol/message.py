@@ -80,6 +80,7 @@ class RootEntry:
     mode: int  # st_mode
     size: int
     mtime_ns: int
+    ctime_ns: int = 0  # when inode or content last changed: nobody can set it
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,7 @@ def list_root(workspace: bytes, uid: int, gid: int) -> list[wire.Message]:
                     "mode": found.st_mode,
                     "size": found.st_size,
                     "mtime_ns": found.st_mtime_ns,
+                    "ctime_ns": found.st_ctime_ns,
                 }
             )
         return entries

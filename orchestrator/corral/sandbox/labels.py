@@ -13,6 +13,8 @@ OWNER_PID = "corral.owner.pid"
 OWNER_START = "corral.owner.start"
 BOOT = "corral.owner.boot"
 NAMESPACE = "corral.owner.namespace"
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The kernel's own number for the one that sees all processes."""
 
 
 def labels(run_id: str, role: str) -> dict[str, str]:
@@ -27,6 +29,22 @@ def labels(run_id: str, role: str) -> dict[str, str]:
         BOOT: read_boot_id(),
         NAMESPACE: read_pid_namespace(),
     }
+
+
+def _is_empty(namespace: str) -> bool:
+    """Whether no process is in this pid namespace any more. False where that cannot be known."""
+    if read_pid_namespace() != _FIRST_NAMESPACE or os.geteuid() != 0:
+        return False
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            try:
+                if os.readlink(f"{entry.path}/ns/pid") == namespace:
+                    return False
+            except (FileNotFoundError, ProcessLookupError):  # it has just ended, or is about to
+                continue
+            except OSError:
+                return False
+    return True
 
 
 def process_start_ticks(pid: int) -> int | None:
@@ -47,7 +65,7 @@ def owner_is_alive(marks: Mapping[str, str]) -> bool:
     """Whether the process named by `labels()` still runs here. Labels that cannot be read count as a dead owner.
 
     An owner in another pid namespace of this kernel (a container that uses the host's engine) cannot be looked up:
-    it counts as alive, and its own janitor and the box's lease see to the rest.
+    it counts as alive, unless root of the host sees that nobody is left in there. The box's lease sees to the rest.
     """
     try:
         pid, start = int(marks[OWNER_PID]), int(marks[OWNER_START])
@@ -56,7 +74,7 @@ def owner_is_alive(marks: Mapping[str, str]) -> bool:
     if marks.get(BOOT, read_boot_id()) != read_boot_id():
         return False
     if marks.get(NAMESPACE, "") not in ("", read_pid_namespace()):
-        return True
+        return not _is_empty(marks[NAMESPACE])
     return start > 0 and process_start_ticks(pid) == start
 
 

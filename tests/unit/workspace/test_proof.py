@@ -28,7 +28,8 @@ def layers(tmp_path: Path) -> Iterator[tuple[int, int]]:
 
 def report(root: Root) -> HelloReply:
     entries = [
-        RootEntry(encode_name(name), look.mode, look.size, look.mtime_ns) for name, look in sorted(root.items())[:256]
+        RootEntry(encode_name(name), look.mode, look.size, look.mtime_ns, look.ctime_ns)
+        for name, look in sorted(root.items())[:256]
     ]
     return HelloReply(1, "0", read_boot_id(), "3", "/bin/sh", entries)
 
@@ -59,6 +60,20 @@ def test_every_difference_is_a_reason(layers: tuple[int, int]) -> None:
         "the box reported names that cannot be": replace(good, workspace_root=[RootEntry("\0!", 0, 0, 0)]),
     }
     assert {find_mismatch(hello, nonce, root, root): hello for hello in cases.values()} == cases
+
+
+def test_a_clone_is_another_directory(layers: tuple[int, int]) -> None:
+    """All that can be set is the same: what differs is when it was made."""
+    nonce = plant_nonce(layers[1])
+    root = list_merged(*layers)
+    look = root[b"file"]
+    for moment in (look.ctime_ns - 1, look.ctime_ns + 1):
+        hello = report(root | {b"file": replace(look, ctime_ns=moment)})
+        assert find_mismatch(hello, nonce, root, root) == "the engine sees another workspace: 'file' differs"
+        assert find_mismatch(hello, nonce, root, root, is_same_kernel=False) is None
+    later = root | {b"file": replace(look, ctime_ns=look.ctime_ns + 9)}
+    between = report(root | {b"file": replace(look, ctime_ns=look.ctime_ns + 4)})
+    assert find_mismatch(between, nonce, root, later) is None
 
 
 def test_another_kernel_is_proven_by_the_names_alone(layers: tuple[int, int]) -> None:

@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from corral.sandbox.labels import read_boot_id
 from corral_protocol.message import HelloReply, RootEntry
@@ -28,6 +28,8 @@ class Look:
     mode: int
     size: int
     mtime_ns: int
+    ctime_ns: int = field(default=0, compare=False)
+    """0: not to be compared. A clone of the workspace (`cp -a`, two checkouts of a cache) has all else in common."""
 
 
 Root = dict[bytes, Look]
@@ -60,7 +62,7 @@ def list_merged(lower: int, *above: int) -> Root:
             if is_whiteout:
                 merged.pop(name, None)
             else:
-                merged[name] = look
+                merged[name] = replace(look, ctime_ns=0)  # ours, and still being made
     return merged
 
 
@@ -83,7 +85,8 @@ def find_mismatch(
         return "the engine does not see the run's directory"
     expected = before | now
     for name, look in seen.items():
-        if look not in (before.get(name), now.get(name)):
+        earlier, later = before.get(name), now.get(name)
+        if look not in (earlier, later) or (is_same_kernel and not _can_be(look, earlier, later)):
             return f"the engine sees another workspace: {os.fsdecode(name)!r} differs"
     steady = {name for name in expected if before.get(name) == now.get(name)}
     missing = _first(steady) - seen.keys() if len(expected) <= MAX_NAMES else set()
@@ -94,12 +97,23 @@ def find_mismatch(
     return None
 
 
+def _can_be(look: Look, earlier: Look | None, later: Look | None) -> bool:
+    """Whether its change time lies where that of the same file must: time only goes on."""
+    # SECURITY: where the engine has another file system at this path, a clone of the workspace would pass for it
+    # (tests/contract/test_contained.py).
+    return (earlier is None or earlier.ctime_ns <= look.ctime_ns) and (
+        later is None or not later.ctime_ns or look.ctime_ns <= later.ctime_ns
+    )
+
+
 def _first(names: set[bytes]) -> set[bytes]:
     return set(sorted(names, key=encode_name)[:MAX_NAMES])
 
 
 def _decode(entries: Sequence[RootEntry]) -> Root:
-    return {decode_name(entry.name): _make_look(entry.mode, entry.size, entry.mtime_ns) for entry in entries}
+    return {
+        decode_name(entry.name): _make_look(entry.mode, entry.size, entry.mtime_ns, entry.ctime_ns) for entry in entries
+    }
 
 
 def _list(directory: int) -> Root:
@@ -116,12 +130,12 @@ def _list_with_whiteouts(directory: int) -> dict[bytes, tuple[Look, bool]]:
             except FileNotFoundError:
                 continue
             is_whiteout = stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
-            look = _make_look(status.st_mode, status.st_size, status.st_mtime_ns)
+            look = _make_look(status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             found[os.fsencode(text)] = (look, is_whiteout)
     finally:
         os.close(own)
     return found
 
 
-def _make_look(mode: int, size: int, mtime_ns: int) -> Look:
-    return Look(mode, 0, 0) if stat.S_ISDIR(mode) else Look(mode, size, mtime_ns)
+def _make_look(mode: int, size: int, mtime_ns: int, ctime_ns: int) -> Look:
+    return Look(mode, 0, 0, ctime_ns) if stat.S_ISDIR(mode) else Look(mode, size, mtime_ns, ctime_ns)
