@@ -6,6 +6,7 @@ from corral.doctor.check import Check, Status
 from corral.errors import SandboxError
 from corral.sandbox.image import ImageReport
 from corral.sandbox.probe import EngineFacts, EngineProblem, NoEngine
+from corral.sandbox.reach import USE_DOCKER
 from corral.sandbox.remap import SUBIDS, read_remap
 from corral.schema.visible import visible
 
@@ -44,6 +45,8 @@ def judge_engine(
 
 def _judge_version(facts: EngineFacts) -> Check:
     detail = f"Docker {facts.version}, API {facts.api_version}, {'local' if facts.is_local else facts.address}"
+    if facts.is_podman:
+        return Check("engine", Status.FAIL, f"Podman {facts.version}, at {facts.address}", USE_DOCKER)
     numbers = tuple(int(part) for part in facts.api_version.split(".") if part.isdecimal())
     if numbers >= MIN_API:
         return Check("engine", Status.OK, detail)

@@ -17,7 +17,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from corral.errors import EngineTimeout, EngineUnavailable, ImageError, SandboxError
-from corral.sandbox.reach import API_VERSION, Address, TlsStream, explain, find_address, open_api, open_tls_stream
+from corral.sandbox.reach import (
+    API_VERSION,
+    USE_DOCKER,
+    Address,
+    TlsStream,
+    explain,
+    find_address,
+    open_api,
+    open_tls_stream,
+)
 from corral.sandbox.remap import Remap, find_remap, rules_out_remap
 from corral.schema.visible import visible
 
@@ -29,6 +38,7 @@ QUICK_S = 15.0
 CHANGE_S = 60.0
 """Create, start, remove: a busy engine takes its time."""
 
+_IS_PODMAN = "opening seccomp profile failed"
 _WANTS_TLS = "HTTP request to an HTTPS server"
 
 T = TypeVar("T")
@@ -298,6 +308,9 @@ def _explain(what: str, error: Exception, address: Address) -> SandboxError:
             f"the container engine at {address.url!r} cannot be used: it speaks TLS only",
             hint="set DOCKER_TLS_VERIFY=1, and DOCKER_CERT_PATH to the folder with ca.pem, cert.pem and key.pem",
         )
+    if isinstance(error, APIError) and _IS_PODMAN in str(error.explanation):
+        # It takes the profile for the name of a file: nothing may start under another one.
+        return EngineUnavailable(f"the engine at {address.url!r} cannot make boxes: it is Podman's", hint=USE_DOCKER)
     if isinstance(error, APIError):
         return SandboxError(f"the engine refused to {what}: {visible(str(error.explanation or error), limit=500)}")
     return explain(what, error, address)

@@ -52,6 +52,7 @@ class EngineFacts:
     leftover_volumes: int
     """What corral made and whose owner has gone."""
     is_local: bool = True
+    is_podman: bool = False
     warnings: tuple[str, ...] = ()
     """Of the way to it."""
 
@@ -96,6 +97,7 @@ def _collect(engine: docker.DockerClient, address: Address) -> EngineFacts:
     return EngineFacts(
         address=address.url,
         is_local=address.is_local,
+        is_podman=any("Podman" in str(part.get("Name")) for part in version.get("Components") or ()),
         warnings=address.warnings,
         version=str(version.get("Version", "")),
         api_version=str(version.get("ApiVersion", "")),

@@ -9,6 +9,9 @@ from corral.errors import EngineTimeout, EngineUnavailable, SandboxError
 from corral.sandbox.reach.address import Address, SshFailure
 from corral.schema.visible import visible
 
+USE_DOCKER = (
+    "use Docker Engine: Podman's socket takes neither a seccomp profile nor limits on files in memory from a client"
+)
 _DOCTOR = "see: corral doctor"
 # By what ssh, or the docker command over there, says; the first that fits.
 _SSH = (
