@@ -17,7 +17,7 @@ from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.engine import Engine
 from corral.sandbox.labels import RUN
 from corral.sandbox.spec import SandboxSpec
-from corral.testing import FakeCall, FakeOutcome, FakeSandbox
+from corral.testing import FakeCall, FakeConsole, FakeOutcome, FakeSandbox
 from corral_protocol.message import Capture
 
 MakeBox = Callable[..., Sandbox]
@@ -41,6 +41,38 @@ def run_script(call: FakeCall) -> FakeOutcome | None:
     }.get(line)
 
 
+GREETER = "echo ready; read -r line; echo got $line"
+COUNTER = "trap 'echo hup; exit 5' HUP; echo ready; while :; do sleep 0.05; done"
+RESIZER = "trap 'stty size; exit 3' WINCH; stty size; while :; do sleep 0.05; done"
+
+
+async def _greet(console: FakeConsole) -> int:
+    await console.write(b"ready\n")
+    async for line in console.stdin:
+        await console.write(b"got " + line)
+        return 0
+    return 1
+
+
+async def _count(console: FakeConsole) -> int:
+    await console.write(b"ready\n")
+    while await console.signals.get() != 1:
+        pass
+    await console.write(b"hup\n")
+    return 5
+
+
+async def _resize(console: FakeConsole) -> int:
+    assert console.size is not None
+    await console.write(b"%d %d\n" % (console.size.rows, console.size.columns))
+    size = await console.sizes.get()
+    await console.write(b"%d %d\n" % (size.rows, size.columns))
+    return 3
+
+
+_PROGRAMS = {f"sh -c {line}": program for line, program in ((GREETER, _greet), (COUNTER, _count), (RESIZER, _resize))}
+
+
 def make_spec(workspace: Path, folder: Path, image: str, **changes: Any) -> SandboxSpec:
     run_dir = folder / f"run-{secrets.token_hex(4)}"
     run_dir.mkdir(mode=0o700)
@@ -56,7 +88,7 @@ def docker_maker(image: str, engine: Engine | None = None) -> MakeBox:
 
 
 def fake_maker(workspace: Path, folder: Path) -> Sandbox:
-    return FakeSandbox(workspace, run_script)
+    return FakeSandbox(workspace, run_script, programs=_PROGRAMS)
 
 
 def output(capture: Capture) -> bytes:

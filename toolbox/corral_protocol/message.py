@@ -18,6 +18,8 @@ class Method(StrEnum):
     CANCEL = "exec.cancel"  # Cancel -> {}; kills that exec's whole tree, its exec answers with status `killed`;
     # after the answer it ends what runs on in the background. A file request answers `cancelled`. Never an error.
     GO = "exec.go"  # notification, host to box: Go; lets an exec that is held start
+    SIGNAL = "exec.signal"  # notification, host to box: Signal; to what is in the foreground of a running exec
+    RESIZE = "exec.resize"  # notification, host to box: Resize; of a running exec's terminal
     FREEZE = "freeze"  # {} -> FreezeReply; every untrusted process is stopped when it answers
     THAW = "thaw"  # {} -> {}
     KILL_ALL = "kill_all"  # {} -> {}; every untrusted process is gone when it answers
@@ -99,12 +101,31 @@ class Exec:
     stream_limit: int = 64 << 20  # bytes streamed per stream, further output is counted and dropped; -1: no limit
     kill_background: bool = False  # when the command ends, end its descendants too before answering
     umask: int = 0o022
+    rows: int = 0  # both above 0: stdin, stdout and stderr are a pseudo-terminal of this size, and the session's own
+    columns: int = 0
     hold: bool = False  # prepare everything, and start only after `exec.go`; the time limit counts from there
 
 
 @dataclass(frozen=True)
 class Go:
     id: int  # of the exec request; one that is over is no error
+
+
+MAX_TERMINAL_SIDE = 1000
+"""Rows and columns of a terminal, at most."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    id: int  # of the exec request; one that is over is no error
+    signal: int
+
+
+@dataclass(frozen=True)
+class Resize:
+    id: int
+    rows: int
+    columns: int
 
 
 class ExecStatus(StrEnum):

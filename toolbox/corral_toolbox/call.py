@@ -11,7 +11,7 @@ from corral_toolbox.channel import wire
 from corral_toolbox.channel.stream import Capture, Sink, Source
 from corral_toolbox.forked import claim, usage
 from corral_toolbox.forked.supervisor import GO, MAX_MESSAGE
-from corral_toolbox.kernel import syscall
+from corral_toolbox.kernel import syscall, terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class Call:
         self._pids_refused = 0
         self._sources: list[Source] = []
         self._sink: Sink | None = None
+        self._pid = 0
+        self._terminal: Source | None = None
         self._cwd_fd = -1
         self._cwd = b""
         self._reason = ""
@@ -160,11 +162,16 @@ class Call:
         wanted = [(request.stdout, (1, 2) if request.merge_stderr else (1,))]
         if not request.merge_stderr:
             wanted.append((request.stderr, (2,)))
+        if request.rows:
+            wanted = []
         # Owned by the untrusted user, so that its programs can open /dev/stdout and /dev/stderr by name.
         syscall.lend_ids(box.uid, box.gid)
         try:
             pipes = [_Pipe(*os.pipe(), numbers, stream) for stream, numbers in wanted]
-            if request.stdin:
+            if request.rows:
+                ends = terminal.open_terminal(request.rows, request.columns)
+                pipes.append(_Pipe(*ends, (0, 1, 2), request.stdout))
+            elif request.stdin:
                 theirs, ours = os.pipe()
                 pipes.append(_Pipe(ours, theirs, (0,), request.stdin))
             if shell_fd >= 0:
@@ -177,12 +184,16 @@ class Call:
         loop, request = self._server.loop, self._request
         for pipe in pipes:
             os.set_blocking(pipe.ours, False)
-            if 0 in pipe.numbers:
+            if request.rows and request.stdin and 0 in pipe.numbers:
+                self._sink = loop.sinks[request.stdin] = Sink(loop, os.dup(pipe.ours), request.stdin)
+            if pipe.numbers == (0,):
                 self._sink = loop.sinks[pipe.stream] = Sink(loop, pipe.ours, pipe.stream)
-            elif pipe.numbers[0] in (1, 2):
+            elif pipe.numbers[0] <= 2:
                 capture = Capture(request.head_bytes, request.tail_bytes)
                 source = Source(loop, pipe.ours, pipe.stream, request.stream_limit, capture, _END_PATIENCE_S)
                 self._sources.append(source)
+                if request.rows:
+                    self._terminal = source
                 if pipe.stream:
                     loop.sources[pipe.stream] = source
             else:
@@ -196,8 +207,9 @@ class Call:
         code = wire.PIDS_EXHAUSTED if error == _EAGAIN else wire.INTERNAL
         self.refuse(code, text)
 
-    def on_started(self) -> None:
+    def on_started(self, pid: int) -> None:
         """Its process exists; a call that was ended before could not be killed before."""
+        self._pid = pid
         if self._reason:
             self._kill_tree()
 
@@ -245,6 +257,8 @@ class Call:
         elif self._request.kill_background:
             self._kill_tree()
         else:
+            if self._terminal is not None and not self._terminal.has_ended:
+                terminal.settle(self._terminal.fd)
             for source in self._sources:
                 source.mark_backlog()
             self._drain()
@@ -279,6 +293,25 @@ class Call:
         self._cwd_fd = -1
         if text.startswith(b"/") and text.endswith(b"\n") and len(text) <= _MAX_CWD + 1 and b"\0" not in text:
             self._cwd = text[:-1]
+
+    # What the host asks of it while it runs.
+
+    def signal(self, number: int) -> None:
+        """To the process group in the foreground of its terminal, or to the command's own."""
+        if not self._pid or self._wait_status is not None or self._reason:
+            return
+        source = self._terminal
+        group = terminal.find_foreground(source.fd) if source is not None and not source.has_ended else 0
+        # SECURITY: 0 and 1 would be this process's own group, and everybody (test_a_signal_reaches_the_job_alone).
+        group = group if group > 1 else self._pid
+        try:
+            os.killpg(group, number)
+        except ProcessLookupError:
+            pass
+
+    def resize(self, rows: int, columns: int) -> None:
+        if self._terminal is not None and not self._terminal.has_ended:
+            terminal.resize(self._terminal.fd, rows, columns)
 
     # From its end to the answer.
 

@@ -165,7 +165,7 @@ class Pool:
             return
         elif kind == supervisor.STARTED:
             item.has_started = True
-            call.on_started()
+            call.on_started(*facts)  # type: ignore[arg-type]
         elif kind == supervisor.NOTICE:
             call.notices.append(str(facts[0]))
         elif kind == supervisor.NOT_STARTED:

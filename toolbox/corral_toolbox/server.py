@@ -15,7 +15,7 @@ from corral_toolbox.call import Call
 from corral_toolbox.channel import wire
 from corral_toolbox.channel.request import ExecRequest
 from corral_toolbox.file_pool import FilePool
-from corral_toolbox.kernel import counter, disposition, landlock, notify, syscall
+from corral_toolbox.kernel import counter, disposition, landlock, notify, syscall, terminal
 from corral_toolbox.kernel.oom_score import OomScore
 from corral_toolbox.pool import Pool
 from corral_toolbox.population import Population
@@ -186,8 +186,27 @@ class Server:
             call = self.calls.get(request_id) if type(request_id) is int else None
             if call is not None:
                 call.go()
+        elif method in (wire.SIGNAL, wire.RESIZE):
+            self._steer(method, params)
         elif method == wire.RESET and self._tunnel is not None and type(stream) is int:
             self._tunnel.reset(stream)
+
+    def _steer(self, method: str, params: wire.Message) -> None:
+        """A signal or a size for a command that runs; one that is over is no error."""
+        try:
+            taken = wire.Params(params)
+            call = self.calls.get(taken.take_int("id", None, 0, wire.MAX_ID))
+            if method == wire.SIGNAL:
+                number = taken.take_int("signal", None, 1, 31)
+                if call is not None:
+                    call.signal(number)
+            else:
+                rows, columns = (taken.take_int(side, None, 1, terminal.MAX_SIDE) for side in ("rows", "columns"))
+                if call is not None:
+                    call.resize(rows, columns)
+            taken.done()
+        except wire.Refusal as refusal:
+            raise wire.Violation(f"{method}: {refusal}") from None
 
     def answer(self, request_id: int, frame: bytes) -> None:
         self._file_requests.discard(request_id)

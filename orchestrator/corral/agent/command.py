@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 from corral.agent.limit import Count
 from corral.agent.run import Ending, RunRecord
 from corral.agent.stop import StopReason
-from corral.sandbox.base import CALL, Sandbox, Sink
+from corral.errors import ToolError
+from corral.sandbox.base import CALL, BoxInfo, ExecHandle, Sandbox, Sink, TerminalSize
 from corral.sandbox.cause import find_cause
 from corral.sandbox.used import build_call_resources
 from corral.schema.events import ToolFinished, ToolStarted
 from corral.schema.tools import ToolStatus
 from corral.schema.visible import visible
+from corral_protocol.error import ErrorCode
 from corral_protocol.message import ExecResult, ExecStatus
+from corral_protocol.name import decode_name
 
 CALL_ID = "exec"
 TIME_LIMIT_EXIT = 124
@@ -27,6 +30,7 @@ class Command:
     """What to run and where its streams go. `result` is set when it has ended."""
 
     argv: list[bytes]
+    """Empty for the shell of the box."""
     record: RunRecord
     cwd: str = ""
     env: dict[str, str] = field(default_factory=dict)
@@ -34,10 +38,14 @@ class Command:
     stdin: AsyncIterator[bytes] | None = None
     stdout: Sink | None = None
     stderr: Sink | None = None
+    terminal: TerminalSize | None = None
+    handle: ExecHandle | None = None
     result: ExecResult | None = None
 
     async def __call__(self, sandbox: Sandbox) -> Ending:
         """Run it to its end. The command's own failure is a result, never an error."""
+        if not self.argv:
+            self.argv = [find_shell(sandbox.info)]
         self.record.append(self._started())
         CALL.set(CALL_ID)
         result = await sandbox.exec(
@@ -50,6 +58,8 @@ class Command:
             stderr=self.stderr,
             stream_limit=-1,
             kill_background=True,
+            terminal=self.terminal,
+            handle=self.handle,
         )
         self.result = result
         self.record.append(self._finished(result))
@@ -66,7 +76,7 @@ class Command:
         return ToolStarted(
             call_id=CALL_ID,
             tool="exec",
-            arguments={"argv": shown, "env": sorted(self.env)},
+            arguments={"argv": shown, "env": sorted(self.env), **({"terminal": True} if self.terminal else {})},
             arguments_sha256=digest,
             side_effect="workspace_write",
             cwd=self.cwd,
@@ -94,6 +104,15 @@ class Command:
                 "pids_refused": result.pids_refused,
             },
         )
+
+
+def find_shell(info: BoxInfo) -> bytes:
+    """The shell of a box that has started. Raises ToolError when its image has none."""
+    shell = info.facts.get("shell", "")
+    if not shell:
+        hint = "name a program of the image: corral exec -t -- PROGRAM"
+        raise ToolError("this image has no shell", code=ErrorCode.UNSUPPORTED, hint=hint)
+    return decode_name(shell)
 
 
 def exit_code(result: ExecResult) -> int:

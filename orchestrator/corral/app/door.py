@@ -41,7 +41,7 @@ from corral.app.request import (
 from corral.config import Settings, load_settings
 from corral.errors import ConfigError
 from corral.redact import Redactor
-from corral.sandbox.base import BoxInfo, Sink
+from corral.sandbox.base import BoxInfo, ExecHandle, Sink, TerminalSize
 from corral.sandbox.docker import DockerSandbox
 from corral.sandbox.lasting import make_lasting
 from corral.schema.policy import Approver, PolicySession
@@ -61,6 +61,8 @@ async def execute(
     stdin: AsyncIterator[bytes] | None = None,
     stdout: Sink | None = None,
     stderr: Sink | None = None,
+    terminal: TerminalSize | None = None,
+    handle: ExecHandle | None = None,
     watch: Watch | None = None,
     on_box: Callable[[BoxInfo], None] | None = None,
     on_wait: Callable[[str], None] = lambda text: None,
@@ -69,15 +71,15 @@ async def execute(
 ) -> ExecOutcome:
     """Run one command in a fresh box. Failures of box and engine are in the outcome.
 
-    The sinks get the bytes as they are; `on_secrets` is given what masks them for a screen, before the first comes.
-    `on_wait` is told what takes a while before there is a run. Raises ConfigError for what cannot be used, RecordError;
-    SandboxError when the workspace cannot be taken out of an image.
+    With `terminal` it runs in one of its own. The sinks get the bytes as they are; `on_secrets` is given what masks them
+    for a screen, before the first comes. `on_wait` is told what takes a while before there is a run. Raises ConfigError
+    for what cannot be used, RecordError; SandboxError when the workspace cannot be taken out of an image.
     """
     settings = load_settings()
     plan = _plan_network(settings, request)
     redactor = build_redactor(settings, secrets=plan.secrets if plan else (), env=request.env)
     on_secrets(redactor)
-    line = shlex.join(part.decode("utf-8", "surrogateescape") for part in request.argv)
+    line = shlex.join(part.decode("utf-8", "surrogateescape") for part in request.argv or [b"shell"])
     shown = visible(redactor.text(line), limit=500)
     engine = load_policy(settings, choose_preset(settings.preset, plan=False)[0]) if plan else None
     request = await place_workspace(request, settings, on_take=on_wait)
@@ -90,6 +92,8 @@ async def execute(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
+            terminal=terminal,
+            handle=handle,
         )
         network = _make_network(plan, parts, engine)
         run = build_run(parts, request, door="exec", goal=shown, on_box=on_box, traffic=_count(network))

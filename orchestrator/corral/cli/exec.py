@@ -47,6 +47,7 @@ def exec_command(
     force: Annotated[bool, Parameter(negative="")] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
     json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    terminal: Annotated[bool, Parameter(name=["--terminal", "-t"], negative="")] = False,
 ) -> int:
     """Run a command in a fresh box: corral exec [options] -- CMD ...
 
@@ -87,15 +88,10 @@ def exec_command(
         No summary.
     json
         One JSON object on stdout instead of output and summary.
+    terminal
+        Give it your terminal: every key goes to it, Ctrl-C too. Without a command it is the image's shell.
     """
-    if not command or not command[0]:
-        raise ConfigError("no command given", hint="corral exec [options] -- CMD ...")
-    if command[0].startswith("-"):
-        # A mistyped option would be run as the command.
-        raise ConfigError(
-            f"{command[0]!r} is no option, and no command",
-            hint="corral exec --help has the options; put -- before the command: corral exec [options] -- CMD ...",
-        )
+    _check_command(command, terminal=terminal, json=json)
     from corral import app  # late: start-up time, and a mistake above is told at once
     from corral.cli.activity import show_activity
     from corral.cli.summary import show_end
@@ -113,7 +109,13 @@ def exec_command(
         force=force,
         network=parse_network(network, allow, secret, forward),
     )
-    outcome = asyncio.run(_execute(request, silent=json, on_wait=_ignore if quiet or json else note))
+    on_wait = _ignore if quiet or json else note
+    if terminal:
+        from corral.cli.attended import execute_attended  # late: start-up time
+
+        outcome = execute_attended(request, on_wait=on_wait)
+    else:
+        outcome = asyncio.run(_execute(request, silent=json, on_wait=on_wait))
     mask_output(outcome.redactor)
     if patch is not None:
         save_patch(outcome.patch_file, patch)
@@ -125,6 +127,19 @@ def exec_command(
         show_end(outcome.outcome, outcome.run_id, outcome.patch_file, network=outcome.network)
         show_activity(outcome.activity)
     return outcome.exit_code
+
+
+def _check_command(command: tuple[str, ...], *, terminal: bool, json: bool) -> None:
+    if terminal and json:
+        raise ConfigError("--terminal and --json are for different readers", hint="leave one of them out")
+    if not terminal and (not command or not command[0]):
+        raise ConfigError("no command given", hint="corral exec [options] -- CMD ...")
+    if command and command[0].startswith("-"):
+        # A mistyped option would be run as the command.
+        raise ConfigError(
+            f"{command[0]!r} is no option, and no command",
+            hint="corral exec --help has the options; put -- before the command: corral exec [options] -- CMD ...",
+        )
 
 
 def _ignore(text: str) -> None:

@@ -23,6 +23,7 @@ app = App(
 _COMMANDS = {
     "run": ("corral.cli.run:run", "Let an agent do a task in a box; its changes come out as a patch."),
     "exec": ("corral.cli.exec:exec_command", "Run a command in a fresh box; see what it changed, keep the patch."),
+    "shell": ("corral.cli.shell:shell", "Look around in a fresh box: a shell in your terminal."),
     "apply": ("corral.cli.apply:apply", "Put a run's patch, or a patch file, on the workspace: all or nothing."),
     "demo": ("corral.cli.demo:demo", "See it work on a small repository made for it: no key, no network."),
     "log": ("corral.cli.log:app", "Read the record of a run."),
@@ -52,7 +53,7 @@ def main() -> None:
 def _dispatch(arguments: list[str]) -> int:
     from corral.errors import ConfigError, CorralError  # late: --help does not need them
 
-    in_exec = arguments[:1] == ["exec"]
+    in_exec = arguments[:1] in (["exec"], ["shell"])
     try:
         result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return result if isinstance(result, int) else 0

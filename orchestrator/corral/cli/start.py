@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-_LISTENING = ("exec", "run")
+_LISTENING = ("exec", "run", "shell")
 """Commands that listen to signals as soon as they make anything (see cli.interrupt)."""
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from corral.sandbox.spec import MAX_STREAMS, Limits, WorkspaceMode
 from corral_protocol.message import (
+    MAX_TERMINAL_SIDE,
     EditStep,
     ExecResult,
     FetchReply,
@@ -22,8 +23,11 @@ from corral_protocol.message import (
     FileContent,
     FreezeReply,
     Listing,
+    Method,
     PatchResult,
     ProcessEvents,
+    Resize,
+    Signal,
     Stats,
     TreeEntry,
 )
@@ -49,6 +53,45 @@ for more and the sink called again. The memoryview is valid until then.
 
 Hold = Callable[[], Awaitable[None]]
 """What a command waits for before it starts."""
+
+
+Notify = Callable[[Method, object], None]
+"""Tells the box something about one command, without an answer."""
+
+
+@dataclass(frozen=True)
+class TerminalSize:
+    """Of a pseudo-terminal. Raises ValueError for what is none."""
+
+    rows: int = 24
+    columns: int = 80
+
+    def __post_init__(self) -> None:
+        if not (0 < self.rows <= MAX_TERMINAL_SIDE and 0 < self.columns <= MAX_TERMINAL_SIDE):
+            raise ValueError(f"no terminal has {self.rows} rows and {self.columns} columns")
+
+
+class ExecHandle:
+    """What can be done to a command while it runs. Given to one exec(); before and after it, nothing happens."""
+
+    def __init__(self) -> None:
+        self._notify: Notify | None = None
+        self._number = 0
+
+    def bind(self, number: int, notify: Notify | None) -> None:
+        """For the box: the command is on its way as `number`, or, with None, over."""
+        self._number, self._notify = number, notify
+
+    def signal(self, number: int) -> None:
+        """To the process group in the foreground of its terminal; without one, to the command's own."""
+        if not 0 < number < 32:
+            raise ValueError(f"no signal: {number}")
+        if self._notify is not None:
+            self._notify(Method.SIGNAL, Signal(self._number, number))
+
+    def resize(self, size: TerminalSize) -> None:
+        if self._notify is not None:
+            self._notify(Method.RESIZE, Resize(self._number, size.rows, size.columns))
 
 
 @dataclass(frozen=True)
@@ -122,8 +165,13 @@ class Sandbox(Protocol):
         merge_stderr: bool = False,
         stream_limit: int = 64 << 20,
         kill_background: bool = False,
+        terminal: TerminalSize | None = None,
+        handle: ExecHandle | None = None,
     ) -> ExecResult:
         """Run a program, no shell. Cancelling the awaiting task kills the command's whole tree.
+
+        With `terminal` all its streams are one pseudo-terminal, which only its end closes: what it writes goes to
+        `stdout`, and `stdin` is what is typed. `handle` can do things to it meanwhile.
 
         `stdout` and `stderr` get the full output as it comes, up to `stream_limit` bytes each (-1: none); the result
         holds head and tail. A slow sink slows the command, nothing else.

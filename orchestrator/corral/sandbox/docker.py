@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from corral.errors import BoxLost, SandboxError, SandboxProtocolError
 from corral.sandbox.ability import HOST_KERNEL, describe_missing
-from corral.sandbox.base import MAPPED, NO_VARIABLES, BoxInfo, Hold, Sink
+from corral.sandbox.base import MAPPED, NO_VARIABLES, BoxInfo, ExecHandle, Hold, Sink
 from corral.sandbox.box import Box, NoToolbox, finish
 from corral.sandbox.channel import BoxOperations, Channel, keep_alive, run_call
 from corral.sandbox.channel.port import dial, open_tunnel
@@ -353,9 +353,12 @@ class DockerSandbox(BoxOperations):
         body: tuple[str, AsyncIterator[bytes]] | None = None,
         limit_s: float | None = None,
         hold: Hold | None = None,
+        handle: ExecHandle | None = None,
     ) -> T:
         await self._stillness.admit(method)
-        return await run_call(self._channel, method, params, kind, sinks=sinks, body=body, limit_s=limit_s, hold=hold)
+        return await run_call(
+            self._channel, method, params, kind, sinks=sinks, body=body, limit_s=limit_s, hold=hold, handle=handle
+        )
 
     async def open_tunnel(
         self, serve: Serve, *, variables: Mapping[str, str] = NO_VARIABLES, max_streams: int = MAX_STREAMS

@@ -17,10 +17,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from corral.errors import BoxLost, ToolError
-from corral.sandbox.base import NO_VARIABLES, BoxInfo, Hold, Sink
+from corral.sandbox.base import NO_VARIABLES, BoxInfo, ExecHandle, Hold, Sink
 from corral.sandbox.channel import BoxOperations
 from corral.sandbox.channel.tunnel import BoxStream, Serve
 from corral.sandbox.channel.wire import Empty, parse_error, parse_result
+from corral.sandbox.fake_program import FakeProgram, run_program
 from corral.sandbox.spec import MAX_STREAMS, WorkspaceMode
 from corral_protocol.error import RPC_ERROR, ErrorCode, WireError
 from corral_protocol.message import Capture, Exec, ExecResult, ExecStatus, FreezeReply, Method, Stats
@@ -62,7 +63,16 @@ Script = Callable[[FakeCall], FakeOutcome | None] | Mapping[str, FakeOutcome]
 class FakeSandbox(BoxOperations):
     """corral.sandbox.base.Sandbox over a directory."""
 
-    def __init__(self, workspace: Path, script: Script | None = None, *, run_id: str = "fake") -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        script: Script | None = None,
+        *,
+        run_id: str = "fake",
+        programs: Mapping[str, FakeProgram] | None = None,
+    ) -> None:
+        """`programs` are those that talk while they run, by command line; they come before the script."""
+        self._programs = programs or {}
         self._root = workspace.resolve(strict=True)
         self._script: Script = script if script is not None else {}
         self._run_id = run_id
@@ -128,6 +138,7 @@ class FakeSandbox(BoxOperations):
         body: tuple[str, AsyncIterator[bytes]] | None = None,
         limit_s: float | None = None,
         hold: Hold | None = None,
+        handle: ExecHandle | None = None,
     ) -> T:
         if self._info is None:
             raise RuntimeError("the box has not been started")
@@ -137,6 +148,8 @@ class FakeSandbox(BoxOperations):
             assert isinstance(params, Exec)
             if hold is not None:
                 await hold()
+            if (program := self._find_program(params)) is not None:
+                return cast(T, await self._run_program(program, params, sinks or {}, body, handle))
             return cast(T, await self._run(params, sinks or {}, await _collect(body)))
         plain = self._answer_plain(method)
         if plain is not None:
@@ -201,6 +214,27 @@ class FakeSandbox(BoxOperations):
             stderr=captures[1],
             duration_s=outcome.takes_s,
         )
+
+    def _find_program(self, params: Exec) -> FakeProgram | None:
+        return self._programs.get(b" ".join(map(decode_name, params.argv)).decode("utf-8", "surrogateescape"))
+
+    async def _run_program(
+        self,
+        program: FakeProgram,
+        params: Exec,
+        sinks: Mapping[str, Sink],
+        body: tuple[str, AsyncIterator[bytes]] | None,
+        handle: ExecHandle | None,
+    ) -> ExecResult:
+        killed: asyncio.Future[ExecStatus] = asyncio.get_running_loop().create_future()
+        self._running.add(killed)
+        try:
+            result = await run_program(program, params, sinks, body, handle, killed)
+        finally:
+            self._running.discard(killed)
+        if self._is_disposed:
+            raise BoxLost("the box has been disposed of")
+        return result
 
     def _find_outcome(self, call: FakeCall) -> FakeOutcome | None:
         if callable(self._script):

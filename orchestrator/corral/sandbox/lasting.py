@@ -17,7 +17,7 @@ from typing import Protocol, Self, TypeVar
 
 from corral.errors import BoxLost, CorralError, SandboxProtocolError, ToolError
 from corral.sandbox.ability import has_own_kernel
-from corral.sandbox.base import NO_VARIABLES, BoxInfo, Hold, Sandbox, Sink
+from corral.sandbox.base import NO_VARIABLES, BoxInfo, ExecHandle, Hold, Sandbox, Sink
 from corral.sandbox.channel import BoxOperations
 from corral.sandbox.channel.operation import Caller
 from corral.sandbox.channel.tunnel import BoxStream, Serve
@@ -99,12 +99,15 @@ class LastingSandbox(BoxOperations):
         body: tuple[str, AsyncIterator[bytes]] | None = None,
         limit_s: float | None = None,
         hold: Hold | None = None,
+        handle: ExecHandle | None = None,
     ) -> T:
         if self._renewing is not None:
             await asyncio.shield(self._renewing)
         box = self._box
         try:
-            return await box._call(method, params, kind, sinks=sinks, body=body, limit_s=limit_s, hold=hold)
+            return await box._call(
+                method, params, kind, sinks=sinks, body=body, limit_s=limit_s, hold=hold, handle=handle
+            )
         except BoxLost as lost:
             if not self._can_renew(box, lost):
                 raise

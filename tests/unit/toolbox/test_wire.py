@@ -26,7 +26,7 @@ _JSON = st.recursive(
 
 def test_names_are_those_of_the_contract() -> None:
     methods = {wire.HELLO, wire.PING, wire.EXEC, wire.CANCEL, wire.FREEZE, wire.THAW, wire.KILL_ALL, wire.STATS}
-    methods |= {wire.LISTEN, wire.DIAL, wire.OPEN, wire.RESET, wire.GO}
+    methods |= {wire.LISTEN, wire.DIAL, wire.OPEN, wire.RESET, wire.GO, wire.SIGNAL, wire.RESIZE}
     assert methods | wire.FILE_METHODS | {wire.CREDIT, wire.CLOSE, wire.EVENTS} == set(Method) - {Method.LOG}
     statuses = {wire.EXITED, wire.SIGNALED, wire.TIMEOUT, wire.KILLED, wire.NOT_STARTED}
     assert statuses == set(ExecStatus)

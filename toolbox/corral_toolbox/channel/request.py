@@ -1,6 +1,7 @@
 """The request to run a command, checked."""
 
 from corral_toolbox.channel import wire
+from corral_toolbox.kernel.terminal import MAX_SIDE
 
 _MAX_ARGUMENT = (128 << 10) - 1
 """The kernel's limit for one argument (MAX_ARG_STRLEN), its NUL included."""
@@ -28,7 +29,11 @@ class ExecRequest:
         self.kill_background = params.take_bool("kill_background", False)
         self.umask = params.take_int("umask", 0o022, 0, 0o777)
         self.hold = params.take_bool("hold", False)
+        self.rows = params.take_int("rows", 0, 0, MAX_SIDE)
+        self.columns = params.take_int("columns", 0, 0, MAX_SIDE)
         params.done()
+        if bool(self.rows) != bool(self.columns) or (self.rows and not self.merge_stderr):
+            raise wire.Refusal(wire.INVALID_ARGUMENT, "a terminal has rows and columns, and one stream of output")
         if not self.argv or (self.shell and len(self.argv) != 1) or not self.argv[0]:
             raise wire.Refusal(wire.INVALID_ARGUMENT, "argv must name a program, or hold exactly one command line")
         for argument in self.argv:

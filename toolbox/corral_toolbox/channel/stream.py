@@ -166,6 +166,8 @@ class Source:
             else:
                 self._changed()
             return False
+        except OSError:  # how the end of a terminal reads
+            data = b""
         if not data:
             self.end()
             return False

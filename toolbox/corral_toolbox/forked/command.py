@@ -55,6 +55,7 @@ class Launch:
         self._env = env
         self._uid, self._gid = ids
         # What is 2 in a supervisor is the box's crash log.
+        self._has_terminal = any(0 in numbers and 1 in numbers for numbers in places)
         self._copies = [(0, 2)]
         for fd, numbers in zip(files, places, strict=True):
             self._copies += [(fd, number) for number in numbers]
@@ -65,7 +66,7 @@ class Launch:
         if not uid or not gid:
             raise PermissionError("a command never runs as root")
         # SECURITY: with the last id that was 0 goes every capability (test_exec_isolation.py).
-        return starter.start(path, self._argv, self._env, self._copies, uid, gid)
+        return starter.start(path, self._argv, self._env, self._copies, uid, gid, terminal=self._has_terminal)
 
 
 def start_command(

@@ -6,13 +6,15 @@ make the caller's own real ids the effective ones. On machines these instruction
 """
 
 import ctypes
+import fcntl
 import os
 
 from corral_toolbox.kernel.syscall import set_nondumpable
+from corral_toolbox.kernel.terminal import SCTTY
 
 _PR_SET_DUMPABLE, _F_SETFD = 4, 2
 _READ, _WRITE, _EXECUTE, _PRIVATE_ANONYMOUS, _PAGE = 1, 2, 4, 0x22, 4096
-_DUP3, _SETSID, _SETRESUID, _SETRESGID, _PRCTL, _FCNTL, _EXECVE = 292, 112, 117, 119, 157, 72, 59
+_DUP3, _SETSID, _SETRESUID, _SETRESGID, _PRCTL, _FCNTL, _IOCTL, _EXECVE = 292, 112, 117, 119, 157, 72, 16, 59
 _WALK = bytes.fromhex(
     "f30f1efa"  # endbr64
     "4989f9 4989f0"  # r9 = list of calls, r8 = where the child leaves its error
@@ -55,13 +57,15 @@ class Starter:
         copies: list[tuple[int, int]],
         uid: int,
         gid: int,
+        *,
+        terminal: bool = False,
     ) -> int:
         """The pid of the program, in a session of its own, all its ids those given. Raises OSError.
 
-        `copies` are the descriptors it gets: (ours, its own number).
+        `copies` are the descriptors it gets: (ours, its own number). With `terminal` its 0 is the session's terminal.
         """
         if self._walk is None:
-            return _start_by_fork(path, argv, env, copies, uid, gid)
+            return _start_by_fork(path, argv, env, copies, uid, gid, terminal=terminal)
         name = ctypes.c_char_p(path)
         words = (ctypes.c_char_p * (len(argv) + 1))(*argv)
         if env != self._env:
@@ -70,6 +74,8 @@ class Starter:
         calls = [_SETSID, 0, 0, 0]
         for ours, its in copies:
             calls += (_DUP3, ours, its, 0) if ours != its else (_FCNTL, ours, _F_SETFD, 0)
+        if terminal:
+            calls += (_IOCTL, 0, SCTTY, 0)
         # SECURITY: every one must succeed, or the program never starts: it would run as root (test_spawn.py). The ids
         # are the child's alone. It still shares this memory, which changed ids must not open (suid_dumpable 1).
         calls += (_SETRESGID, gid, gid, gid, _SETRESUID, uid, uid, uid, _PRCTL, _PR_SET_DUMPABLE, 0, 0)
@@ -101,13 +107,20 @@ def _check(error: int) -> None:
 
 
 def _start_by_fork(
-    path: bytes, argv: list[bytes], env: dict[bytes, bytes], copies: list[tuple[int, int]], uid: int, gid: int
+    path: bytes,
+    argv: list[bytes],
+    env: dict[bytes, bytes],
+    copies: list[tuple[int, int]],
+    uid: int,
+    gid: int,
+    *,
+    terminal: bool,
 ) -> int:
     ours, theirs = os.pipe2(os.O_CLOEXEC)
     try:
         pid = os.fork()
         if not pid:
-            _become(theirs, path, argv, env, copies, uid, gid)
+            _become(theirs, path, argv, env, copies, uid, gid, terminal=terminal)
         os.close(theirs)
         theirs = -1
         told = os.read(ours, 4)
@@ -129,6 +142,8 @@ def _become(
     copies: list[tuple[int, int]],
     uid: int,
     gid: int,
+    *,
+    terminal: bool,
 ) -> None:
     """In the fork: be the program, or tell why not. Never returns."""
     try:
@@ -136,6 +151,8 @@ def _become(
         for ours, its in copies:
             os.dup2(ours, its)
             os.set_inheritable(its, True)  # also when both are one
+        if terminal:
+            fcntl.ioctl(0, SCTTY, 0)
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
         set_nondumpable()

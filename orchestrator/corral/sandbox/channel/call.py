@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar
 
 from corral.errors import BoxLost, CorralError, ToolError
-from corral.sandbox.base import Hold, Sink
+from corral.sandbox.base import ExecHandle, Hold, Sink
 from corral.sandbox.channel.rpc import Channel, Request
 from corral.sandbox.channel.stream import Inbound, Outbound
 from corral.sandbox.channel.wire import Empty
@@ -36,6 +36,7 @@ async def run_call(
     body: tuple[str, AsyncIterator[bytes]] | None = None,
     limit_s: float | None = None,
     hold: Hold | None = None,
+    handle: ExecHandle | None = None,
 ) -> T:
     """Ask the box; wait for its answer and for all that streams with it.
 
@@ -46,6 +47,8 @@ async def run_call(
     if channel.is_ending:
         raise copy.copy(await asyncio.shield(channel.ended))
     request = channel.send_request(method, params, kind, sinks or {}, body[0] if body else "")
+    if handle is not None:
+        handle.bind(request.id, channel.notify)
     pump = channel.spawn(_send_body(channel, request.outbound, body[1])) if body and request.outbound else None
     limit = asyncio.timeout(limit_s)
     try:
@@ -59,6 +62,8 @@ async def run_call(
             raise
         raise ToolError(f"no answer to {method.value!r} within {limit_s} s", code=ErrorCode.TIMEOUT) from None
     finally:
+        if handle is not None:
+            handle.bind(request.id, None)
         channel.release(request)
         if pump is not None:
             pump.cancel()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from corral.errors import SandboxProtocolError, ToolError
-from corral.sandbox.base import NO_VARIABLES, Hold, Sink
+from corral.sandbox.base import NO_VARIABLES, ExecHandle, Hold, Sink, TerminalSize
 from corral.sandbox.channel.wire import Empty, parse_value
 from corral_protocol.error import ErrorCode
 from corral_protocol.message import (
@@ -64,6 +64,7 @@ class Caller(Protocol):
         body: tuple[str, AsyncIterator[bytes]] | None = None,
         limit_s: float | None = None,
         hold: Hold | None = None,
+        handle: ExecHandle | None = None,
     ) -> T: ...
 
 
@@ -101,17 +102,21 @@ class BoxOperations:
         merge_stderr: bool = False,
         stream_limit: int = 64 << 20,
         kill_background: bool = False,
+        terminal: TerminalSize | None = None,
+        handle: ExecHandle | None = None,
     ) -> ExecResult:
         params = Exec(
             argv=[_name(word) for word in argv],
             cwd=_name(cwd),
             env=_names({**self._variables, **(env or {})}),
             timeout_s=timeout_s,
-            merge_stderr=merge_stderr,
+            merge_stderr=merge_stderr or terminal is not None,
             stream_limit=stream_limit,
             kill_background=kill_background,
+            rows=terminal.rows if terminal else 0,
+            columns=terminal.columns if terminal else 0,
         )
-        return await self._exec(params, stdin, stdout, stderr)
+        return await self._exec(params, stdin, stdout, stderr, handle=handle)
 
     async def shell(
         self,
@@ -148,11 +153,14 @@ class BoxOperations:
         stdout: Sink | None,
         stderr: Sink | None,
         hold: Hold | None = None,
+        handle: ExecHandle | None = None,
     ) -> ExecResult:
         sinks = {name: sink for name, sink in (("stdout", stdout), ("stderr", stderr)) if sink is not None}
         limit_s = None if params.timeout_s is None else params.timeout_s + EXEC_GRACE_S
         body = None if stdin is None else ("stdin", stdin)
-        result = await self._call(Method.EXEC, params, ExecResult, sinks=sinks, body=body, limit_s=limit_s, hold=hold)
+        result = await self._call(
+            Method.EXEC, params, ExecResult, sinks=sinks, body=body, limit_s=limit_s, hold=hold, handle=handle
+        )
         with self._judging():
             for capture in (result.stdout, result.stderr):
                 _check_capture(capture, params)

@@ -36,7 +36,6 @@ from corral_protocol.message import (
     FIRST_OPENED_STREAM,
     MAX_EVENTS,
     Credit,
-    Go,
     LogLine,
     Method,
     ProcessEvents,
@@ -172,7 +171,8 @@ class Channel(asyncio.Protocol):
             await self.writable.wait()
             self.write(encode_chunk(stream, data))
 
-    def notify(self, method: Method, params: Credit | Go | StreamClose | StreamReset) -> None:
+    def notify(self, method: Method, params: object) -> None:
+        """`params` is the wire dataclass of this method."""
         self.write(encode_control({"jsonrpc": "2.0", "method": method.value, "params": encode_params(params)}))
 
     def send_request(
