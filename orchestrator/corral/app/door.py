@@ -71,9 +71,9 @@ async def execute(
 ) -> ExecOutcome:
     """Run one command in a fresh box. Failures of box and engine are in the outcome.
 
-    With `terminal` it runs in one of its own. The sinks get the bytes as they are; `on_secrets` is given what masks them
-    for a screen, before the first comes. `on_wait` is told what takes a while before there is a run. Raises ConfigError
-    for what cannot be used, RecordError; SandboxError when the workspace cannot be taken out of an image.
+    With `terminal` it runs in one of its own. The sinks get the bytes as they are; `on_secrets` is given what masks
+    them for a screen, before the first comes. `on_wait` is told what takes a while before there is a run. Raises
+    ConfigError for what cannot be used, RecordError; SandboxError when the workspace cannot be taken out of an image.
     """
     settings = load_settings()
     plan = _plan_network(settings, request)

@@ -81,7 +81,7 @@ def test_everything_that_was_written_comes_before_the_end(box: Client) -> None:
 
 def test_what_is_left_behind_holds_no_terminal_up(box: Client) -> None:
     job = Job.in_terminal(
-        box, "setsid sh -c 'touch /tmp/up; sleep 1000' & until [ -e /tmp/up ]; do sleep 0.02; done; echo started"
+        box, "setsid sh -c 'touch /tmp/up; exec sleep 1000' & until [ -e /tmp/up ]; do sleep 0.02; done; echo started"
     )
     done = job.end()
     assert (done.exit_code, done.raw["background"]) == (0, 1)
