@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from corral.errors import SandboxProtocolError
-from corral.sandbox.base import NO_VARIABLES, BoxInfo, Sink
+from corral.sandbox.base import NO_VARIABLES, BoxInfo, ExecHandle, Sink
 from corral.sandbox.channel import BoxOperations
 from corral.sandbox.channel.tunnel import BoxStream, Serve
 from corral.sandbox.lasting import OneBox
@@ -79,8 +79,11 @@ class PooledSandbox(BoxOperations):
         body: tuple[str, AsyncIterator[bytes]] | None = None,
         limit_s: float | None = None,
         hold: Callable[[], Awaitable[None]] | None = None,
+        handle: ExecHandle | None = None,
     ) -> T:
-        return await self._one._call(method, params, kind, sinks=sinks, body=body, limit_s=limit_s, hold=hold)
+        return await self._one._call(
+            method, params, kind, sinks=sinks, body=body, limit_s=limit_s, hold=hold, handle=handle
+        )
 
     def _end_box(self, error: SandboxProtocolError) -> None:
         self._one._end_box(error)
