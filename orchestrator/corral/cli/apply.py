@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from corral.cli.output import note, paint, plural, print_json, print_line
+from corral.cli.output import mask_output, note, paint, plural, print_json, print_line
 from corral.errors import ConfigError
 from corral.schema.patch import Finding, Severity
 from corral.schema.path import show_path
@@ -65,6 +65,7 @@ def apply(
     """
     from corral.patch import apply_plan, plan_apply, recover_applies  # late: start-up time
 
+    mask_output()  # names in a patch are whoever's made it
     chosen = choose(source, directory)
     for recovery in recover_applies(chosen.workspace, dry_run=dry_run):
         show_recovery(recovery, dry_run=dry_run)

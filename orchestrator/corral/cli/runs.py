@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from corral.cli.output import print_json, print_line
+from corral.cli.output import mask_output, print_json, print_line
 from corral.config import load_settings
 from corral.errors import ConfigError, RecordError
 from corral.schema.visible import visible
@@ -28,6 +28,7 @@ def list_all(*, json: Annotated[bool, Parameter(name="--json", negative="")] = F
     """
     from corral.store.run_dir import list_runs, load_meta  # late: start-up time
 
+    mask_output()
     root = load_settings().runs_dir()
     runs = list_runs(root)
     if not runs and not json:

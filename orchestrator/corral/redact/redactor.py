@@ -90,12 +90,13 @@ class Redactor:
         return isinstance(value, list | tuple) and any(map(self.holds_placeholder, value))
 
     def _replace(self, data: bytes, spans: list[Span]) -> bytes:
-        parts: list[bytes] = []
+        view = memoryview(data)  # no copy of what stays, before the one that joins it
+        parts: list[bytes | memoryview] = []
         place = 0
         for span in spans:
-            parts += (data[place : span.start], self._place(span, data[span.start : span.end]))
+            parts += (view[place : span.start], self._place(span, data[span.start : span.end]))
             place = span.end
-        parts.append(data[place:])
+        parts.append(view[place:])
         return b"".join(parts)
 
     def _place(self, span: Span, value: bytes) -> bytes:

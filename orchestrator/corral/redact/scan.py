@@ -78,6 +78,7 @@ class Scanner:
         pieces = [piece for needle in self._needles if needle.is_base64 for piece in cut_pieces(needle)]
         whole = [needle.data for needle in self._needles]
         self._pieces_from = len(whole)
+        self._longest = max(map(len, whole), default=0)
         self._automaton = BytesAhoCorasick([*whole, *pieces], MatchKind.LeftmostLongest) if whole else None
 
     def find(self, data: bytes) -> list[Span]:
@@ -109,10 +110,11 @@ class Scanner:
         hits = self._automaton.find_matches_as_indexes(data)
         if not hits:
             return []
-        # Secrets that overlap, or of which one holds another: rare, and only then worth a slower pass.
+        # Values that overlap, or of which one holds another: looked for where there is one at all, in a slower pass.
         spans = [
-            _known(self._needles[index], start, end)
-            for index, start, end in self._overlapping.find_matches_as_indexes(data, overlapping=True)
+            _known(self._needles[index], base + start, base + end)
+            for base, part in _around(data, hits, self._longest)
+            for index, start, end in self._overlapping.find_matches_as_indexes(part, overlapping=True)
         ]
         wrapped = any(index >= self._pieces_from for index, _, _ in hits)
         return [*spans, *self._find_wrapped(data)] if wrapped else spans
@@ -242,6 +244,18 @@ def _starts_word(data: bytes, start: int) -> bool:
     if not start or not data[start - 1 : start].isalnum():
         return True
     return _ESCAPE_BEFORE.search(data, max(0, start - 24), start) is not None
+
+
+def _around(data: bytes, hits: Iterable[tuple[int, int, int]], reach: int) -> Iterator[tuple[int, bytes]]:
+    """The parts of `data` that are near a hit, each with its place; apart from each other."""
+    first, last = 0, 0
+    for _, start, end in hits:
+        if start - reach > last:
+            if last:
+                yield first, data[first:last]
+            first = start - reach
+        last = end + reach
+    yield first, data[first:last]
 
 
 def _known(needle: Needle, start: int, end: int) -> Span:
