@@ -6,6 +6,8 @@ The library reads bash fast, and not always as bash does. Where it is known to d
 
 from __future__ import annotations
 
+import re
+
 import tree_sitter
 import tree_sitter_bash
 
@@ -20,7 +22,10 @@ MAX_READS = 2_000
 UNBOUNDED = 4_096
 _BYTES_PER_STEP = 32
 
-_PLAIN_CONTEXT = frozenset(("raw_string", "string", "string_content", "comment", "heredoc_body", "heredoc_content"))
+_PLAIN_CONTEXT = frozenset(
+    ("raw_string", "string", "string_content", "comment", "heredoc_body", "heredoc_content", "ansi_c_string")
+)
+_LOST = re.compile(rb"(?<!\\)(?:\\\\)*\n[ \t]*\\")
 _BLANK = b" \t\n"
 
 
@@ -80,6 +85,17 @@ class _Bounds:
         self._steps -= 1
         self.is_over = self.is_over or self._steps < 0
         return self.is_over
+
+
+def loses_line(root: tree_sitter.Node, source: bytes) -> bool:
+    """Whether a line begins with `\\` outside quotes: the library then takes it for a part of the line before."""
+    # SECURITY: `ls`, newline, `\\rm x` would be `ls` with two arguments;
+    # test_a_line_that_begins_with_a_backslash_is_not_taken_for_understood
+    for match in _LOST.finditer(source):
+        node = root.descendant_for_byte_range(match.start(), match.start() + 1)
+        if node is None or node.type not in _PLAIN_CONTEXT:
+            return True
+    return False
 
 
 def _join_lines(tree: tree_sitter.Tree, source: bytes) -> bytes:

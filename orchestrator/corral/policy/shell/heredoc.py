@@ -10,6 +10,7 @@ import tree_sitter
 _EXPANSION = re.compile(r"(?<!\\)(?:\\\\)*(\$[({\[A-Za-z_0-9@*#?$!-]|`)")
 _NESTED = re.compile(rb"(?<!\\)(?:\\\\)*\$[({\[]")
 _ESCAPED = re.compile(r"\\([$`\\\n])")
+_WORD_END = (b" ", b"\t", b"\n", b";", b"|", b"&", b"<", b">", b"(", b")")
 _QUOTES = re.compile(rb"['\"\\]")
 
 
@@ -34,6 +35,9 @@ def read_heredoc(node: tree_sitter.Node, source: bytes) -> Heredoc | None:
     if rest.count(b"'") % 2 or rest.count(b'"') % 2 or b"<<" in rest.replace(b"<<<", b"") or rest.endswith(b"\\\n"):
         return None
     word = source[start.start_byte : start.end_byte]
+    # The delimiter is a whole word to the shell: what touches it belongs to it.
+    if rest[:1] not in _WORD_END or word.count(b"'") % 2 or word.count(b'"') % 2 or b"\n" in word:
+        return None
     delimiter = _QUOTES.sub(b"", word)
     strip_tabs = source[node.start_byte : start.start_byte].strip().endswith(b"<<-")
     last = _find_end(source, first, delimiter, strip_tabs, literal=delimiter != word)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from corral.policy.shell.finding import Code, Command, Findings
-from corral.policy.shell.grammar import Grammar
+from corral.policy.shell.grammar import Grammar, loses_line
 from corral.policy.shell.model import NO_STDIN, CommandLine, Program, Word
 from corral.policy.shell.program import find_reader
 from corral.policy.shell.walk import walk
@@ -59,7 +59,7 @@ def _read_code(code: Code, grammar: Grammar, findings: Findings) -> None:
     if root is None:
         findings.has_error = True
         return
-    if root.has_error:
+    if root.has_error or (b"\\" in source and loses_line(root, source)):
         findings.has_error = True
     walk(root, source, code, findings)
 

@@ -44,6 +44,7 @@ _LEADING = frozenset(("!", "{", "if", "then", "else", "elif", "while", "until", 
 _RESERVED = _LEADING | frozenset(("}", "fi", "done", "esac", "case", "for", "select", "function", "in", "[[", "]]"))
 _PREFIXES = frozenset(("time", "coproc"))
 _HOST = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/([^/]+)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[|$)")
 _COMMENT_AFTER = b" \t\n;|&()<>"
 
 
@@ -204,13 +205,21 @@ class _Walk:
         parts = node.children
         self.push([part for part in parts if part.type in _WITH_CODE], NO_STDIN)
         value = parts[-1] if len(parts) > 2 else None
-        if len(parts) > 3:
+        name = self.text(parts[0])
+        # `./a=b` is an assignment to the tree and a program to the shell.
+        if len(parts) > 3 or not _NAME.match(name):
             self.findings.has_error = True
+        if (
+            value is not None
+            and value.type == "simple_expansion"
+            and b" " in self.source[node.start_byte : node.end_byte]
+        ):
+            self.findings.has_error = True  # `A=$ x`: a `$` and a program
         if value is None or value.type == "array":
             text = Word("") if value is None else self.read_array(value)
         else:
             text = read_word(value, self.source)
-        return self.text(parts[0]), text
+        return name, text
 
     def read_array(self, node: Node) -> Word:
         for child in node.named_children:
@@ -242,6 +251,9 @@ class _Walk:
 
     def read_test(self, node: Node, stdin: Stdin) -> None:
         """`[ ... ]` and `[[ ... ]]`: programs of their own they are not, but they evaluate names and numbers."""
+        opening = node.children[0]
+        if not self.source[opening.end_byte : opening.end_byte + 1].isspace():
+            self.findings.has_error = True  # part of a longer name
         nodes = [node]
         while nodes:
             node = nodes.pop()

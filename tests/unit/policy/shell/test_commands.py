@@ -81,6 +81,18 @@ def test_other_alphabets_are_no_reason_to_ask(text: str) -> None:
     assert read_command_line(text).unknown == ()
 
 
+@pytest.mark.parametrize("text", ["ls\n\\rm x", "ls\n\\\nrm x", "ls > out\n\\rm x", "A=1\n\t\\rm x", "ls # x\n\\rm x"])
+def test_a_line_that_begins_with_a_backslash_is_not_taken_for_understood(text: str) -> None:
+    assert read_command_line(text).has_error
+
+
+@pytest.mark.parametrize(
+    "text", ["printf 'a\n\\b'", 'printf "a\n\\b"', "cat <<'E'\na\n\\b\nE\n", "ls \\\n  -la \\\n  src"]
+)
+def test_a_backslash_in_quotes_at_the_start_of_a_line_is_text(text: str) -> None:
+    assert not read_command_line(text).has_error
+
+
 # --- shfmt reads the same language with a parser of its own ---
 
 SHFMT = shutil.which("shfmt", path=str(Path(sys.executable).parent)) or shutil.which("shfmt")
