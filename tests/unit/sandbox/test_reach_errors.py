@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 import socket
 import ssl
@@ -13,8 +14,9 @@ from pathlib import Path
 import pytest
 from tests.support.remote_engine import Certificates, find_port
 
-from corral.errors import EngineUnavailable, SandboxError
+from corral.errors import EngineTimeout, EngineUnavailable, SandboxError
 from corral.sandbox.engine import Engine
+from corral.sandbox.reach import Address, explain
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +114,16 @@ def test_one_side_without_tls(authority: Certificates, tmp_path: Path) -> None:
 def test_a_host_that_is_none() -> None:
     error = ask({"DOCKER_HOST": "tcp://no-such-host.invalid:2376"})
     assert error.message == "the engine's host in 'tcp://no-such-host.invalid:2376' is not known"
+
+
+def test_no_way_and_no_answer() -> None:
+    far = Address("tcp://10.0.0.7:2376", Path("/c"))
+    lost = explain("answer", OSError(errno.EHOSTUNREACH, "No route to host"), far)
+    silent = explain("answer", ConnectionError("x", TimeoutError(errno.ETIMEDOUT, "timed out")), far)
+    hint = "is it up, and is there a way to it?"
+    assert (lost.message, lost.hint) == ("there is no way to the engine's host in 'tcp://10.0.0.7:2376'", hint)
+    assert isinstance(silent, EngineTimeout)
+    assert (silent.message, silent.hint) == ("the engine at 'tcp://10.0.0.7:2376' did not answer in time", hint)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 
@@ -12,6 +13,7 @@ from corral.schema.visible import visible
 USE_DOCKER = (
     "use Docker Engine: Podman's socket takes neither a seccomp profile nor limits on files in memory from a client"
 )
+_WAY = "is it up, and is there a way to it?"
 _DOCTOR = "see: corral doctor"
 # By what ssh, or the docker command over there, says; the first that fits.
 _SSH = (
@@ -24,9 +26,9 @@ _SSH = (
     ),
     ("Could not resolve hostname", "there is no such host", "is DOCKER_HOST right?"),
     ("Connection refused", "no ssh server answers there", "is DOCKER_HOST right, and sshd running?"),
-    ("timed out", "the host does not answer", "is it up, and is there a way to it?"),
-    ("No route to host", "there is no way to the host", "is it up, and is there a way to it?"),
-    ("unreachable", "there is no way to the host", "is it up, and is there a way to it?"),
+    ("timed out", "the host does not answer", _WAY),
+    ("No route to host", "there is no way to the host", _WAY),
+    ("unreachable", "there is no way to the host", _WAY),
     ("not found", "there is no docker command over there", "install Docker's client on that host (20.10 or newer)"),
     ("permission denied", "your user over there may not use its engine", "add it to the docker group of that host"),
     ("Cannot connect to the Docker daemon", "no engine answers over there", "start it on that host"),
@@ -74,6 +76,10 @@ def explain(what: str, error: Exception, address: Address) -> SandboxError:
         )
     if isinstance(root, socket.gaierror):
         return EngineUnavailable(f"the engine's host in {url!r} is not known", hint="is DOCKER_HOST right?")
+    if isinstance(root, OSError) and root.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return EngineUnavailable(f"there is no way to the engine's host in {url!r}", hint=_WAY)
+    if not address.is_local and isinstance(root, TimeoutError):
+        return EngineTimeout(f"the engine at {url!r} did not {what} in time", hint=_WAY)
     if isinstance(root, TimeoutError) or "timed out" in str(error).lower():
         return EngineTimeout(f"the engine did not {what} in time", hint="is the engine overloaded? see its log")
     return EngineUnavailable(
