@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.toolbox.client import GID, UID, Client, Done
+from tests.unit.toolbox.client import GID, TOOLBOX, UID, Client, Done
 
 
 def test_command_has_no_privilege_and_cannot_regain_any(box: Client) -> None:
@@ -165,3 +165,20 @@ def test_command_ignores_no_signal_although_who_started_the_box_did(quit_ignored
     lines = box.shell("grep -h Sig[IB] /proc/1/status /proc/self/status").stdout.split()
     assert int(lines[3], 16) & 1 << (signal.SIGQUIT - 1)
     assert set(lines[5::2]) == {b"0" * 16}
+
+
+def test_signals_that_the_c_library_keeps_for_itself_are_not_ignored_either() -> None:
+    """posix_spawn of glibc leaves 32 and 33 ignored in whatever it starts."""
+    script = (
+        "import os, sys; sys.path.insert(0, sys.argv[1]); from corral_toolbox.kernel import disposition;"
+        " show = lambda: int(open('/proc/self/status').read().split('SigIgn:')[1].split()[0], 16) >> 31 & 3;"
+        " before = show(); disposition.reset_before_exec(); print(before, show())"
+    )
+    reader, writer = os.pipe()
+    argv = ["/usr/bin/python3", "-I", "-S", "-c", script, str(TOOLBOX)]
+    pid = os.posix_spawn(argv[0], argv, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1)])
+    os.close(writer)
+    with open(reader) as told:
+        before, after = told.read().split()
+    assert (os.waitpid(pid, 0)[1], after) == (0, "0")
+    assert before != "0"

@@ -2,6 +2,8 @@
 
 import os
 
+from corral_toolbox.kernel.syscall import reset_library_signals
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
@@ -38,4 +40,5 @@ def reset_before_exec() -> None:
     for number in _signal.valid_signals():
         if _signal.getsignal(number) == _signal.SIG_IGN:
             _signal.signal(number, _signal.SIG_DFL)
+    reset_library_signals()
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())

@@ -20,6 +20,11 @@ _EPERM, _EINVAL, _ENOSYS = 1, 22, 38
 # setresuid, setresgid: by number, because the C library's change all threads
 _SET_IDS = {"x86_64": (117, 119), "aarch64": (147, 149)}.get(os.uname().machine)
 
+_RT_SIGACTION = {"x86_64": 13, "aarch64": 134}.get(os.uname().machine)
+_HANDLER, _MASK_BYTES = 8, 8
+_IGNORED = 1
+_OF_THE_LIBRARY = (32, 33)
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = _libc.prctl
 _prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)
@@ -126,6 +131,22 @@ def _lend_effective(uid: int, gid: int) -> None:
         if _libc.syscall(number, _KEEP, new, _KEEP) != 0:
             error = ctypes.get_errno()
             raise PermissionError(error, f"effective ids are not {uid}:{gid}: {os.strerror(error)}")
+
+
+def reset_library_signals() -> None:
+    """Stop ignoring the two signals that glibc keeps for itself and lets nobody change by name.
+
+    Its posix_spawn leaves them ignored in what it starts, and that is inherited by all below.
+    """
+    if _RT_SIGACTION is None:
+        return
+    for number in _OF_THE_LIBRARY:
+        action = ctypes.create_string_buffer(32)
+        if _libc.syscall(_RT_SIGACTION, number, None, action, _MASK_BYTES) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, f"rt_sigaction: {os.strerror(error)}")
+        if int.from_bytes(action.raw[:_HANDLER], "little") == _IGNORED:
+            _libc.syscall(_RT_SIGACTION, number, bytes(32), None, _MASK_BYTES)
 
 
 def clear_inheritable() -> None:
