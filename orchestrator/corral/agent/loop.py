@@ -48,6 +48,8 @@ class Loop:
     verify: Callable[[], Awaitable[ToolResult | None]]  # the completion condition; None: it holds
     ladder: Ladder
     recorder: Recorder
+    open_jobs: Callable[[], tuple[str, ...]] = tuple
+    """Names of the jobs that still run."""
     _idle: int = field(default=0, init=False)
     _denials: int = field(default=0, init=False)
     _unparsed: int = field(default=0, init=False)
@@ -114,7 +116,8 @@ class Loop:
     def _after(self, call: ToolCall, result: ToolResult) -> Ending | None:
         """What this result means for the run."""
         if self._is_finish(call, result):
-            return self._end(StopReason.FINISHED_INCOMPLETE if self._unknown else StopReason.FINISHED, result.output)
+            is_open = bool(self._unknown or self.open_jobs())
+            return self._end(StopReason.FINISHED_INCOMPLETE if is_open else StopReason.FINISHED, result.output)
         self._note_unknown(call, result)
         if self._unverified > MAX_UNVERIFIED:
             return self._end(StopReason.NOT_VERIFIED, result.summary)

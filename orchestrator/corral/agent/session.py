@@ -26,6 +26,7 @@ from corral.schema.tools import Permission, ToolResult
 from corral.tools.base import ToolTimeouts
 from corral.tools.builtin import build_tools
 from corral.tools.executor import ToolExecutor
+from corral.tools.jobs import JobBook
 from corral.tools.outputs import OutputStore
 from corral.tools.registry import ToolRegistry
 
@@ -56,6 +57,7 @@ class AgentSession:
     _budget: Budget | None = field(default=None, init=False)
     _head: HeadStart | None = field(default=None, init=False)
     _loop: Loop | None = field(default=None, init=False)
+    _jobs: JobBook = field(default_factory=JobBook, init=False)
 
     def spent(self) -> Spent:
         """What it has used so far."""
@@ -86,7 +88,9 @@ class AgentSession:
 
     def _build(self, sandbox: Sandbox) -> Loop:
         """The model's world. Nothing in it asks the box before the model has answered."""
-        registry = ToolRegistry(build_tools(lambda: self.current_diff(sandbox), timeouts=self.timeouts))
+        registry = ToolRegistry(
+            build_tools(lambda: self.current_diff(sandbox), timeouts=self.timeouts, jobs=self._jobs)
+        )
         tools = registry.select(permission=self.permission, mode=self.mode)
         self._budget = Budget(self._limits(), self.clock)
         self._head = HeadStart(Ask(self.client, tools.specs, self.record, self.redactor))
@@ -98,6 +102,7 @@ class AgentSession:
             verify=self._completion(sandbox),
             ladder=Ladder(tools, self.record),
             recorder=self.record,
+            open_jobs=lambda: self._jobs.running,
         )
         return self._loop
 

@@ -28,7 +28,8 @@ def build_request(
     checkpointed: bool = False,
 ) -> PolicyRequest:
     """The question to ask about one validated call."""
-    paths, command = [], None
+    paths: list[str] = []
+    commands: list[str] = []
     for name, role in spec.roles.items():
         value = call.arguments.get(name)
         if not isinstance(value, str):
@@ -38,14 +39,14 @@ def build_request(
         elif role is ArgumentRole.PATCH:
             paths += find_patch_paths(value)
         else:
-            command = parse_command(value)
+            commands.append(value)
     targets: tuple[Target, ...] = (ToolTarget(name=spec.name),)
     if spec.kind in _FILE_KINDS:
         # A file tool without a path works on the workspace as a whole.
         found = [normalise_path(path, mount_point) for path in paths or [mount_point]]
         targets = tuple(dict.fromkeys(found))
-    if spec.kind is ToolKind.SHELL and command is None:
-        command = parse_command("")
+    # SECURITY: of several command lines each counts; test_a_second_command_cannot_hide_behind_the_first
+    command = parse_command("\n".join(commands))
     return PolicyRequest(
         session=session,
         action=Action(spec.kind.value),

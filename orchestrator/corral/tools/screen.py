@@ -1,7 +1,7 @@
 """What a terminal would show after all that was written to it: the model's view of a program that draws.
 
-Small on purpose: rows of characters, a cursor, erasing, scrolling. Colours and modes do not show. The bytes are the box's:
-whatever they are, there are never more than rows times columns characters, and every byte costs the same.
+Small on purpose: rows of characters, a cursor, erasing, scrolling. Colours and modes do not show. The bytes are the
+box's: whatever they are, there are never more than rows times columns characters, and every byte costs the same.
 """
 
 from __future__ import annotations

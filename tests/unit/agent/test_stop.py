@@ -59,6 +59,24 @@ async def test_finished_incomplete_with_a_call_of_unknown_state(run_agent: RunAg
     assert end_in_record(done) == ("finished_incomplete", 0, False)
 
 
+@pytest.mark.parametrize(("last", "reason"), [("list", "finished_incomplete"), ("kill", "finished")])
+async def test_finished_incomplete_while_a_job_runs(run_agent: RunAgent, last: str, reason: str) -> None:
+    box = LifeBox()
+
+    async def run(*arguments: Any, **options: Any) -> Any:
+        await asyncio.Event().wait()
+
+    box.exec = run  # type: ignore[method-assign]
+    job = {"job": "job-1"} if last == "kill" else {}
+    script = [
+        says(call("process", action="start", command="serve", wait_s=0)),
+        says(call("process", action=last, **job)),
+        says(finish("served")),
+    ]
+    done = await run_agent(script, box=box)
+    assert done.end == (reason, "served")
+
+
 async def test_what_was_unknown_is_settled_when_the_call_succeeds(run_agent: RunAgent) -> None:
     box = LifeBox()
     write = box.write_file

@@ -96,3 +96,11 @@ def test_a_name_that_is_no_utf8_is_spelled_out() -> None:
 )
 def test_patches_name_their_paths(patch: str, paths: list[str]) -> None:
     assert find_patch_paths(patch) == paths
+
+
+def test_a_second_command_cannot_hide_behind_the_first(specs: dict[str, ToolSpec]) -> None:
+    for arguments in ({"command": "rm -r x", "text": "ls"}, {"command": "ls", "text": "rm -r x"}):
+        call = ToolCall(id="c", name="process", arguments={"action": "start", **arguments})
+        request = build_request(specs["process"], call, SESSION)
+        assert request.command is not None
+        assert not request.command.safe

@@ -160,7 +160,7 @@ async def test_a_tool_that_does_not_exist_is_told_with_the_nearest(bench: Build,
     result = await desk.call(name, cmd="ls")
     assert result.error is not None
     assert (result.status, result.error.code, desk.box.calls) == (ToolStatus.ERROR, "unknown_tool", [])
-    assert "the tools are: shell, read_file, list_files" in result.recovery_hint
+    assert "the tools are: shell, process, read_file" in result.recovery_hint
     assert (f"did you mean '{nearest}'?" in result.recovery_hint) == bool(nearest)
     assert desk.kinds() == ["call.parsed", "tool.finished"]
 

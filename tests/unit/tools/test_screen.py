@@ -47,8 +47,8 @@ def test_a_smaller_screen_keeps_the_last_lines() -> None:
     assert screen.render() == "3\n44444"
 
 
-_PIECES = [b"\x1b[", b"\x1b]", b"\x1b", b"999999", b"99999", b";", b"?", b"H", b"r", b"L", b"M", b"S", b"T", b"@", b"P", b"J",
-           b"\n", b"\r", b"x" * 30, b"\x1b[2;3r", b"\x1b[3;9r", "漢".encode(), b"\x1bM", b"\x1b8"]  # fmt: skip
+_PIECES = [b"\x1b[", b"\x1b]", b"\x1b", b"999999", b"99999", b";", b"?", b"H", b"r", b"L", b"M", b"S", b"T", b"@", b"P",
+           b"J", b"\n", b"\r", b"x" * 30, b"\x1b[2;3r", b"\x1b[3;9r", "漢".encode(), b"\x1bM", b"\x1b8"]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(_PIECES) | st.binary(max_size=8), max_size=60), st.integers(1, 6), st.integers(1, 12))
