@@ -20,7 +20,7 @@ async def test_the_first_request_holds_the_world(run_agent: RunAgent) -> None:
     assert system.role is Role.SYSTEM and "/workspace" in system.content
     assert "    make test\n    make lint" in system.content
     assert task.content == "mend it\n\n[corral: step 1 of 30]"
-    assert [tool.name for tool in done.requests[0].tools][:2] == ["shell", "read_file"]
+    assert [tool.name for tool in done.requests[0].tools][:2] == ["shell", "process"]
 
 
 async def test_step_and_budgets_are_told_each_turn_and_kept_by_no_message(run_agent: RunAgent) -> None:
