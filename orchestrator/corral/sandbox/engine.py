@@ -126,7 +126,11 @@ class Engine:
         try:
             async with asyncio.timeout(limit_s + 1):
                 return await future
+        except asyncio.CancelledError:
+            future.add_done_callback(_drop_unfetched)
+            raise
         except TimeoutError:
+            future.add_done_callback(_drop_unfetched)
             raise EngineTimeout(
                 f"the engine did not {what} within {limit_s:g} s", hint="is the engine overloaded? see its log"
             ) from None
@@ -272,6 +276,12 @@ def run_in_thread(work: Callable[[], T], *, name: str) -> asyncio.Future[T]:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
+
+
+def _drop_unfetched(future: asyncio.Future[Any]) -> None:
+    """Who waited was cancelled in the moment the result came, and never got it."""
+    if not future.cancelled() and future.exception() is None:
+        _drop(future.result())
 
 
 def _drop(result: object) -> None:
