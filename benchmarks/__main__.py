@@ -12,7 +12,20 @@ from benchmarks.machine import look_at_machine
 from benchmarks.report import render_report
 from benchmarks.table import Group, load, render_text
 
-GROUPS = ("start", "pool", "call", "record", "shell", "export", "output", "memory", "activity", "network", "redact", "cli")
+GROUPS = (
+    "start",
+    "pool",
+    "call",
+    "record",
+    "shell",
+    "export",
+    "output",
+    "memory",
+    "activity",
+    "network",
+    "redact",
+    "cli",
+)
 
 
 def run_group(name: str, arguments: argparse.Namespace) -> Group:
