@@ -108,7 +108,7 @@ def _join_lines(tree: tree_sitter.Tree, source: bytes) -> bytes:
         escaped = (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
         glued = at > 0 and source[at - 1] not in _BLANK and at + 2 < len(source) and source[at + 2] not in _BLANK
         if glued and not escaped:
-            node = tree.root_node.descendant_for_byte_range(at, at + 2)
+            node = tree.root_node.descendant_for_byte_range(at, at + 1)
             if node is not None and node.type not in _PLAIN_CONTEXT:
                 kept += source[start:at]
                 start = at + 2

@@ -45,6 +45,7 @@ _RESERVED = _LEADING | frozenset(("}", "fi", "done", "esac", "case", "for", "sel
 _PREFIXES = frozenset(("time", "coproc"))
 _HOST = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/([^/]+)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[|$)")
+_ENDS_TEST = frozenset(("|", "||", "&&", "&", "<", ">", ";"))
 _COMMENT_AFTER = b" \t\n;|&()<>"
 
 
@@ -254,6 +255,7 @@ class _Walk:
         opening = node.children[0]
         if not self.source[opening.end_byte : opening.end_byte + 1].isspace():
             self.findings.has_error = True  # part of a longer name
+        single = opening.type == "["
         nodes = [node]
         while nodes:
             node = nodes.pop()
@@ -264,7 +266,9 @@ class _Walk:
             if node.type in ("command_substitution", "process_substitution", "expansion"):
                 self.push([node], stdin)
             else:
-                nodes += node.named_children
+                nodes += node.children
+            if single and node.type in _ENDS_TEST:
+                self.findings.has_error = True  # to the shell, `[` and its arguments end here
 
     def read_substitution(self, node: Node, stdin: Stdin) -> None:
         if self.source[node.start_byte : node.start_byte + 1] != b"`":
