@@ -156,7 +156,7 @@ async def test_a_program_gets_the_bytes_and_its_record_none(workspace: Path, san
 
     given: dict[str, Any] = {"image": sandbox_image, "env": {"DB_PASSWORD": GIVEN}, "preset": "on-request"}
     async with corral.Sandbox(workspace, approver=Yes(), on_event=events.append, **given) as box:
-        result = await box.shell(f"cat .notes; echo {KEY} $DB_PASSWORD")
+        result = await box.shell(f"cat .notes; echo {KEY} $DB_PASSWORD | tee made")
         record = box.record_path
     assert GIVEN in result.text and KEY in result.text
     told = [event.model_dump_json().encode() for event in events] + [one.model_dump_json().encode() for one in asked]
