@@ -93,7 +93,9 @@ class Engine:
 
     def ask(self, what: str, action: Callable[[APIClient], T], limit_s: float = QUICK_S) -> T:
         """Run one blocking call. Raises EngineUnavailable, EngineTimeout, ObjectGone, SandboxError."""
-        from docker.errors import APIError, DockerException  # late: start-up time
+        # The package first: threads that ask for parts of it in another order lock each other out of both.
+        import docker  # noqa: F401  # late: start-up time
+        from docker.errors import APIError, DockerException
         from requests.exceptions import RequestException
         from urllib3.exceptions import HTTPError
 
