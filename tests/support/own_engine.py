@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,10 +34,13 @@ class OwnEngine:
             for name, (program, *arguments) in (runtimes or {}).items()
         }
         self.url = f"unix://{place}/socket"
+        # The sockets of its containerd may have paths of 104 bytes at most.
+        self._exec = Path(tempfile.mkdtemp(prefix="own-engine-", dir="/tmp"))
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         if os.geteuid() != 0 or shutil.which("dockerd") is None:
+            self._exec.rmdir()
             pytest.skip("an engine of one's own needs root and dockerd (docker.io)")
         try:
             self.start()
@@ -55,9 +59,10 @@ class OwnEngine:
         self._end_the_rest()
         table = Path("/proc/self/mountinfo").read_text().splitlines()
         for mount in sorted((line.split()[4] for line in table), reverse=True):
-            if mount.startswith(f"{self.place}/"):
+            if mount.startswith((f"{self.place}/", f"{self._exec}/")):
                 subprocess.run(["umount", mount], check=False)
-        shutil.rmtree(self.place, ignore_errors=True)
+        for folder in (self.place, self._exec):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -78,10 +83,10 @@ class OwnEngine:
     def _launch(self) -> None:
         place = self.place
         # Where nobody reaps the old containerd it is a zombie, and the new dockerd would take it for a live one.
-        for stale in (place / "pid", place / "exec" / "containerd" / "containerd.pid"):
+        for stale in (place / "pid", self._exec / "containerd" / "containerd.pid"):
             stale.unlink(missing_ok=True)
         arguments = ["dockerd", "--bridge=none", "--iptables=false", "--host", self.url, "--data-root", f"{place}/data"]
-        arguments += ["--exec-root", f"{place}/exec", "--pidfile", f"{place}/pid"]
+        arguments += ["--exec-root", str(self._exec), "--pidfile", f"{place}/pid"]
         arguments += ["--config-file", f"{place}/daemon.json"]
         with open(place / "log", "ab") as log:
             self._process = subprocess.Popen(self.wrap(arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -115,8 +120,8 @@ class OwnEngine:
         client.close()
 
     def _end_the_rest(self) -> None:
-        """containerd and its shims outlive a killed dockerd; the folder of this engine is in each one's arguments."""
+        """containerd and its shims outlive a killed dockerd; a folder of this engine is in each one's arguments."""
         for process in psutil.process_iter(["cmdline"]):
-            if any(f"{self.place}/" in word for word in process.info["cmdline"] or ()):
+            if any(f"{self.place}/" in word or f"{self._exec}/" in word for word in process.info["cmdline"] or ()):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
