@@ -270,3 +270,41 @@ async def test_events_are_told_and_a_listener_that_fails_is_told_at_the_end(sand
     with pytest.raises(ValueError, match="listener"):
         async with sandbox(on_event=fail) as box:
             assert (await box.shell("echo on")).text == "on\n"
+
+
+async def test_a_job_is_talked_to_and_gone_with_the_box(sandbox: Any, docker_engine: docker.DockerClient) -> None:
+    async with sandbox(env={"GREETING": "hello"}) as box:
+        job = await box.start_job('echo "$GREETING"; while read line; do echo "got $line"; done; exit 3')
+        assert await job.wait("hello\n")
+        place = job.output().total
+        await job.write("one\n")
+        assert await job.wait("got one\n", since=place)
+        assert job.output(since=place).text == "got one\n"
+        assert (await box.shell("echo beside")).text == "beside\n"  # it holds up nobody
+        assert (job.name, job.is_running, job.exit_code, job.screen) == ("job-1", True, None, None)
+        assert not await job.wait("never", timeout_s=0.1)
+
+        screen = await box.start_job("stty size; sleep 60", terminal=(10, 40))
+        assert await screen.wait("10 40")
+        await screen.resize(20, 50)
+        await screen.send_signal("TERM")
+        assert await screen.wait() and screen.exit_code == 128 + 15
+        assert screen.screen is not None and screen.screen.startswith("10 40")
+
+        await job.kill()
+        assert (job.is_running, await job.wait()) == (False, True)
+        with pytest.raises(corral.ToolError, match="has ended"):
+            await job.write("late\n")
+        left = await box.start_job("setsid sleep 61 & sleep 62")
+        run_id, record = box.run_id, box.record_path
+    assert not left.is_running
+    assert left_behind(docker_engine, run_id) == []
+    started = [one.arguments["action"] for one in payloads(record, ToolStarted) if one.tool == "process"]
+    assert started == ["start", "write", "start", "resize", "signal", "kill", "write", "start"]
+
+
+async def test_a_job_is_judged_by_policy_too(sandbox: Any) -> None:
+    async with sandbox(preset="plan") as box:
+        with pytest.raises(corral.ToolError) as caught:
+            await box.start_job("sleep 60")
+    assert caught.value.code in {"policy_denied", "unknown_tool"}

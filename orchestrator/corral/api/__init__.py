@@ -4,6 +4,7 @@ on use.
 
 from corral.agent.budget import Limits
 from corral.api.agent import Agent, AgentResult
+from corral.api.job import Job, JobOutput
 from corral.api.pool import Pool
 from corral.api.result import CommandResult, SearchResult
 from corral.api.sandbox import Sandbox
@@ -27,6 +28,8 @@ __all__ = [
     "Event",
     "FileChanged",
     "FileContent",
+    "Job",
+    "JobOutput",
     "Limits",
     "ListEntry",
     "Listing",

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+from corral.api.job import Job
 from corral.api.result import (
     Collector,
     CommandResult,
@@ -21,6 +22,7 @@ from corral.sandbox.base import Sink
 from corral.schema.text import digest
 from corral.schema.tools import Artifact, ToolResult, ToolSpec, ToolStatus
 from corral.tools.base import Arguments, Tool, ToolContext
+from corral.tools.jobs import JobBook
 from corral_protocol.error import ErrorCode
 from corral_protocol.message import EditStep, FileChanged, FileContent, Listing, PatchResult
 
@@ -37,6 +39,7 @@ class BoxCalls:
 
     _env: dict[str, str]
     _timeout_s: float | None
+    _jobs: JobBook
     _specs: dict[str, tuple[ToolSpec, Tool | None]]
 
     async def _call(self, name: str, arguments: dict[str, Any], work: Work) -> Any:
@@ -112,6 +115,26 @@ class BoxCalls:
 
         line = shlex.join(os.fsencode(word).decode("utf-8", "backslashreplace") for word in words)
         return await self._command("exec", line, work, cwd, env, timeout_s)
+
+    async def start_job(self, command: str, *, terminal: tuple[int, int] | None = None) -> Job:
+        """Start a command line in the background, in the workspace: a server, a REPL, a debugger.
+
+        `terminal` gives it a terminal of that size, (rows, columns). At most 8 run at once, and all are gone with the
+        box. Raises ToolError: `busy` when too many run, `unsupported` where the image has no shell.
+        """
+        size = {"rows": terminal[0], "columns": terminal[1]} if terminal else {}
+        told = await self._job(action="start", command=command, terminal=bool(terminal) or None, wait_s=0, **size)
+        return Job(self._jobs.find(told.data["job"]), self._job)
+
+    async def _job(self, **arguments: Any) -> ToolResult:
+        async def work(given: Arguments, context: ToolContext) -> tuple[ToolResult, ToolResult]:
+            tool = self._specs["process"][1]
+            assert tool is not None
+            result = await tool.run(given, context)
+            return result, result
+
+        told: ToolResult = await self._call("process", arguments, work)
+        return told
 
     async def read_file(self, path: str, *, offset: int | None = None, limit: int | None = None) -> FileContent:
         """A file as a model is shown it: numbered lines from `offset` (1-based, negative from the end), at most 32 KiB.

@@ -29,6 +29,7 @@ from corral.schema.text import digest
 from corral.schema.tools import ToolCall, ToolResult, ToolStatus
 from corral.tools.base import Arguments, ToolContext
 from corral.tools.executor import ToolExecutor
+from corral.tools.jobs import JobBook
 from corral.tools.outputs import OutputStore
 from corral.tools.registry import ToolRegistry
 
@@ -99,6 +100,7 @@ class Sandbox(BoxCalls):
         self._watch = on_event
         self._make_sandbox = make_sandbox if pool is None else pool.make
         self._desk = Desk()
+        self._jobs = JobBook()
         self._count = 0
         self._still = asyncio.Lock()  # whoever thaws the box must not thaw it for another
         self._opened: OpenBox | None = None
@@ -177,7 +179,8 @@ class Sandbox(BoxCalls):
         parts = opened.parts
         timeouts = app.build_timeouts(parts.settings)
         self._timeout_s = self._timeout_s or timeouts.shell_s
-        self._specs = build_specs(timeouts)
+        self._jobs.env.update(self._env)
+        self._specs = build_specs(timeouts, self._jobs)
         registry = ToolRegistry(build_registry_tools(self._desk, self._specs))
         session = opened.policy.session
         self._executor = ToolExecutor(

@@ -17,10 +17,21 @@ from corral.tools.base import Arguments, Tool, ToolContext, ToolTimeouts
 from corral.tools.builtin import build_tools
 from corral.tools.builtin.schema import number, parameters, path, text
 from corral.tools.executor import ToolExecutor
+from corral.tools.jobs import JobBook
 
 T = TypeVar("T")
 
-BUILT_IN = ("read_file", "list_files", "search", "edit_file", "apply_patch", "move_file", "delete_file", "diff")
+BUILT_IN = (
+    "read_file",
+    "list_files",
+    "search",
+    "edit_file",
+    "apply_patch",
+    "move_file",
+    "delete_file",
+    "diff",
+    "process",
+)
 GRACE_S = 15.0  # for the box to end a command's whole tree and answer
 MAX_COMMAND = 1 << 20
 
@@ -72,11 +83,11 @@ def explain_refusal(result: ToolResult) -> ToolError:
     return ToolError(error.message, hint=result.recovery_hint or None, code=error.code)
 
 
-def build_specs(timeouts: ToolTimeouts) -> dict[str, tuple[ToolSpec, Tool | None]]:
+def build_specs(timeouts: ToolTimeouts, jobs: JobBook) -> dict[str, tuple[ToolSpec, Tool | None]]:
     """Every tool of a program: its spec, and the built-in tool that does it where there is one."""
     found: dict[str, tuple[ToolSpec, Tool | None]] = {
         tool.spec.name: (tool.spec, tool)
-        for tool in build_tools(_nothing, timeouts=timeouts)
+        for tool in build_tools(_nothing, timeouts=timeouts, jobs=jobs)
         if tool.spec.name in BUILT_IN
     }
     own = (
@@ -91,7 +102,8 @@ def build_specs(timeouts: ToolTimeouts) -> dict[str, tuple[ToolSpec, Tool | None
 
 def build_registry_tools(desk: Desk, specs: dict[str, tuple[ToolSpec, Tool | None]]) -> list[Tool]:
     return [
-        desk.tool(spec, limit_s=_command_limit if spec.kind is ToolKind.SHELL else None) for spec, _ in specs.values()
+        desk.tool(spec, limit_s=_command_limit if "timeout_s" in spec.parameters["required"] else None)
+        for spec, _ in specs.values()
     ]
 
 

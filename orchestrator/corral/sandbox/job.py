@@ -166,6 +166,11 @@ class Job:
             self._task.cancel()
             await asyncio.wait((self._task,))
 
+    async def wait_end(self, timeout_s: float) -> None:
+        """Until it has ended, or the time is over."""
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=max(timeout_s, 0))
+
     async def wait_news(self, timeout_s: float) -> bool:
         """Until more output comes, or its end; False when neither did in time."""
         if not self.is_running or timeout_s <= 0:

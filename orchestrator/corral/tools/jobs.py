@@ -47,6 +47,8 @@ class Entry:
 class JobBook:
     """Starts jobs and finds them again."""
 
+    env: dict[str, str] = field(default_factory=dict)
+    """Given to every job."""
     _entries: dict[str, Entry] = field(default_factory=dict)
     _count: int = 0
 
@@ -74,7 +76,7 @@ class JobBook:
             raise ToolError("this image has no shell", code=ErrorCode.UNSUPPORTED)
         self._count += 1
         name = f"job-{self._count}"
-        env = {"TERM": "xterm"} if terminal else {}
+        env = self.env | ({"TERM": "xterm"} if terminal else {})
         shell = sandbox.info.facts.get("shell") or "sh"
         job = start_job(sandbox, [shell, "-c", command], cwd=cwd, env=env, terminal=terminal)
         screen = Screen(terminal.rows, terminal.columns) if terminal else None
