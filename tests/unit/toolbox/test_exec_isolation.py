@@ -104,8 +104,8 @@ def read_status(thread):
 def attack(thread):
     global hits
     status = read_status(thread)
-    if status["PPid"][0] not in ("0", "1"):
-        return  # a command that has not started yet: the same user's
+    if status["PPid"][0] != "1" and status["Tgid"][0] != "1":
+        return  # a command that has not started yet: the same user's; or one that has just been reaped, which has none
     seen.update(status["Uid"][:3] + status["Gid"][:3])
     for act in (lambda: os.kill(thread, 9), lambda: os.sched_setaffinity(thread, {0})):
         try:
