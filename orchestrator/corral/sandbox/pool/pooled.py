@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from corral.errors import SandboxProtocolError
-from corral.sandbox.base import NO_VARIABLES, BoxInfo, ExecHandle, Sink
+from corral.sandbox.base import NO_VARIABLES, BoxInfo, ExecHandle, Hold, Sink
 from corral.sandbox.channel import BoxOperations
 from corral.sandbox.channel.tunnel import BoxStream, Serve
 from corral.sandbox.lasting import OneBox
@@ -78,7 +78,7 @@ class PooledSandbox(BoxOperations):
         sinks: Mapping[str, Sink] | None = None,
         body: tuple[str, AsyncIterator[bytes]] | None = None,
         limit_s: float | None = None,
-        hold: Callable[[], Awaitable[None]] | None = None,
+        hold: Hold | None = None,
         handle: ExecHandle | None = None,
     ) -> T:
         return await self._one._call(
